@@ -140,6 +140,47 @@ impl Limiter {
         check_now(&self.0, charges.into())
     }
 
+    /// Checks like [`check`](Self::check), and waits at most `limit` for the store: for callers with a deadline
+    /// of their own. The limiter's [deadline](crate::Resilience::deadline) stays in force if it is shorter.
+    ///
+    /// - If the store has not answered by then, the check has the same result as at the limiter's deadline: by
+    ///   default, this process decides.
+    /// - The [breaker](crate::BreakerConfig) counts such a call as failed. So `limit` should be well above the
+    ///   usual response time of the store.
+    /// - The shortest wait is 1 ms. An embedded store answers at once.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use plimsoll::{Limiter, Policy, Quota};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), plimsoll::Error> {
+    /// let limiter = Limiter::in_memory();
+    /// let searches = Policy::new("searches", Quota::per_minute(100))?;
+    ///
+    /// let time_left = Duration::from_millis(20);
+    /// let decision = limiter.check_within(searches.charge("alice", 1), time_left).await?;
+    /// assert!(decision.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error in the cases of [`check`](Self::check).
+    pub async fn check_within<'p>(
+        &self,
+        charges: impl Into<Charges<'p>>,
+        limit: Duration,
+    ) -> Result<Decision<'p>, Error> {
+        let mut charges = charges.into();
+        charges.validate()?;
+        let answer = self.0.store.call_within(Request::Acquire(&charges), limit);
+        let reply = guard_answer(&self.0, &charges, answer).await?;
+        self.0.decide(&mut charges, reply)
+    }
+
     /// Returns the decision that [`check`](Self::check) would return, and spends nothing.
     ///
     /// # Errors
@@ -210,7 +251,8 @@ impl Limiter {
     /// - Units that have come back by themselves are not refunded again, and neither is a unit of which a
     ///   token bucket has paid back a part.
     /// - It takes two requests to the store, and one more for each further record of a sliding log or of
-    ///   sliding buckets, at most 64. For the time of these requests, the key has spent one unit more.
+    ///   sliding buckets, at most 64. Only its refund shows how many units a record still has, so the records
+    ///   are tried one after the other. For the time of these requests, the key has spent one unit more.
     ///
     /// Prefer a receipt where there is one: it refunds its own units, in one request.
     ///

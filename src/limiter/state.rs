@@ -1,6 +1,6 @@
 //! The state that a limiter and its clones share.
 
-use std::any::Any;
+use std::{any::Any, time::Duration};
 
 use super::{permit_table::PermitTable, queue::Queue, releases::ReleaseQueue};
 use crate::{
@@ -242,6 +242,14 @@ impl LimiterStore {
             Self::Memory(store) => store.call(request, None),
             Self::Embedded(store) => store.call(request, None),
             Self::Remote(pipeline) => pipeline.call(request),
+        }
+    }
+
+    /// Executes a request like [`call`](Self::call), and waits no longer than `limit`.
+    pub(super) fn call_within(&self, request: Request<'_>, limit: Duration) -> Answer {
+        match self {
+            Self::Memory(_) | Self::Embedded(_) => self.call(request),
+            Self::Remote(pipeline) => pipeline.call_within(request, limit),
         }
     }
 

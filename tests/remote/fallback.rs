@@ -106,6 +106,29 @@ async fn no_check_waits_longer_than_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_check_waits_no_longer_than_its_own_limit() {
+    let (bench, policy) = (Bench::new(1), policy("own-limit", "10/h"));
+    let check = async |millis| {
+        let start = Instant::now();
+        let limit = Duration::from_millis(millis);
+        let decision = bench.limiter.check_within(policy.charge("alice", 4), limit).await;
+        (decision.expect("it falls back"), start.elapsed())
+    };
+    let (decision, _) = check(20).await;
+    assert_eq!((decision.is_allowed(), decision.source()), (true, Source::Shared));
+    bench.remote.set(Mood::Hangs);
+    // The deadline of the limiter is 50 ms.
+    for (limit, waits) in [(0, 1..=2), (20, 19..=20), (1_000, 48..=50)] {
+        let (decision, time) = check(limit).await;
+        assert_eq!(decision.source(), Source::Fallback);
+        assert!(waits.contains(&time.as_millis()), "{limit}: {time:?}");
+    }
+    let in_memory = Limiter::in_memory();
+    let decision = in_memory.check_within(policy.charge("alice", 4), Duration::ZERO).await;
+    assert!(decision.expect("it is embedded").is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_fails_is_only_probed() {
     let bench = Bench::new(1);
     let policy = policy("p", "1000000/min");

@@ -1,5 +1,7 @@
 //! The decision on the lines of a request.
 
+use std::time::Duration;
+
 use plimsoll::{
     Allowed, Charge, Charges, Decision, Error, Limiter, OnFailure, Standing,
     store::{Source, Verdict},
@@ -44,6 +46,9 @@ struct Charged<'a> {
     /// The line and the position of its charge. It is empty if there are no charges.
     positions: SmallVec<[(usize, usize); USUAL_LINES]>,
 }
+
+/// The longest wait of a charge for a store that has not answered a look of the same request.
+const SECOND_WAIT: Duration = Duration::from_millis(5);
 
 /// The number of lines for which the lists of a decision need no allocation.
 const USUAL_LINES: usize = 4;
@@ -132,7 +137,7 @@ impl<'a> Decider<'a> {
             positions.iter().for_each(|(line, _)| outcomes[*line].is_charged = false);
             return Ok(());
         }
-        let decision = self.check(charges).await?;
+        let decision = self.check(charges, has_fallen_back(outcomes)).await?;
         record(&decision, &positions, outcomes);
         // The store does not know that one of the lines in quota mode has to pass.
         if let Decision::Allowed(allowed) = decision
@@ -162,7 +167,7 @@ impl<'a> Decider<'a> {
             Some(async move {
                 let decision = match looks {
                     true => self.limiter.peek(charge).await,
-                    false => self.check(charge).await,
+                    false => self.check(charge, false).await,
                 };
                 (index, decision)
             })
@@ -173,9 +178,17 @@ impl<'a> Decider<'a> {
         Ok(())
     }
 
-    /// Charges all of `charges`, or none.
-    async fn check<'c>(&self, charges: impl Into<Charges<'c>>) -> Result<Decision<'c>, Error> {
-        let decision = self.limiter.check(charges).await?;
+    /// Charges all of `charges`, or none. Waits only briefly for the store if it has just left a look without an
+    /// answer.
+    async fn check<'c>(
+        &self,
+        charges: impl Into<Charges<'c>>,
+        has_fallen_back: bool,
+    ) -> Result<Decision<'c>, Error> {
+        let decision = match has_fallen_back {
+            false => self.limiter.check(charges).await?,
+            true => self.limiter.check_within(charges, SECOND_WAIT).await?,
+        };
         if let Some(activity) = self.activity {
             activity.record(&decision);
         }

@@ -7,7 +7,7 @@ use plimsoll::{Algorithm, Quota};
 use super::{
     config::{EnvoyConfig, Limit, Rule},
     options::{Decide, EnvoyOptions},
-    unit::Unit,
+    unit::{Unit, quota_of},
 };
 
 /// A difference between this service and envoyproxy/ratelimit under a configuration, or a limit that does
@@ -103,10 +103,10 @@ impl fmt::Display for Finding {
 /// of one file are one.
 #[must_use]
 pub fn lint(config: &EnvoyConfig) -> Vec<Finding> {
-    let rules = config.tree.rules();
-    let names: HashSet<_> = rules.iter().map(|rule| rule.name()).collect();
+    let rules = config.tree.rules_and_values();
+    let names: HashSet<_> = rules.iter().map(|(rule, _)| rule.name()).collect();
     let mut lint = Lint { options: &config.options, names, findings: Vec::new() };
-    rules.into_iter().for_each(|rule| lint.rule(rule));
+    rules.into_iter().for_each(|(rule, has_values)| lint.rule(rule, has_values));
     lint.findings
 }
 
@@ -117,7 +117,7 @@ struct Lint<'c> {
 }
 
 impl Lint<'_> {
-    fn rule(&mut self, rule: &Rule) {
+    fn rule(&mut self, rule: &Rule, has_values: bool) {
         match &rule.limit {
             Limit::Unlimited => {}
             Limit::Never => self.add(
@@ -142,7 +142,15 @@ impl Lint<'_> {
                 "names are those of `rate_limit.name` in any domain",
             );
         }
-        if rule.has_detailed_metric {
+        if rule.metadata.is_some() && !self.options.dynamic_metadata {
+            self.add(
+                rule,
+                FindingKind::Differs,
+                "responses have dynamic metadata when it passes",
+                "`metadata` acts without a switch; there it needs RESPONSE_DYNAMIC_METADATA",
+            );
+        }
+        if has_values {
             self.add(
                 rule,
                 FindingKind::Differs,
@@ -153,8 +161,13 @@ impl Lint<'_> {
     }
 
     fn algorithm(&mut self, rule: &Rule, quota: &Quota) {
-        let Some(unit) = Unit::of_window(quota.window()).map(Unit::name) else { return };
-        let (limit, algorithm) = (quota.limit(), quota.algorithm());
+        let Some(window) = Unit::of_window(quota.window()) else { return };
+        let (unit, limit, algorithm) = (window.name(), quota.limit(), quota.algorithm());
+        let by_switch = quota_of(rule.shown.requests_per_unit, window, self.options.algorithm);
+        let switch = match by_switch.is_ok_and(|it| it == *quota) {
+            true => "the switch is `algorithm`",
+            false => "the algorithm is that of its `quota`",
+        };
         let change = match algorithm {
             Algorithm::FixedWindow => return,
             Algorithm::SlidingBuckets(buckets) => format!(
@@ -169,8 +182,8 @@ impl Lint<'_> {
             FindingKind::Differs,
             change,
             format!(
-                "a fixed window admits up to {} around its edge; the switch is `algorithm`",
-                2 * limit
+                "a fixed window admits up to {} around its edge; {switch}",
+                limit.saturating_mul(2)
             ),
         );
     }

@@ -37,7 +37,7 @@ impl RateLimitService for EnvoyService {
     }
 }
 
-/// Decides a request.
+/// Decides a request, and counts it.
 ///
 /// # Errors
 ///
@@ -47,6 +47,15 @@ pub(super) async fn decide(
     request: &RateLimitRequest,
 ) -> Result<RateLimitResponse, NotDecided> {
     let start = Instant::now();
+    let decided = decide_lines(shared, request).await;
+    shared.stats.answered(start.elapsed());
+    decided
+}
+
+async fn decide_lines(
+    shared: &Shared,
+    request: &RateLimitRequest,
+) -> Result<RateLimitResponse, NotDecided> {
     let config = shared.config.load();
     let lines = lines(request, &config, &shared.stats).map_err(|mistake| {
         shared.stats.service_error.increment(1);
@@ -70,9 +79,7 @@ pub(super) async fn decide(
     if is_over && options.shadow_mode {
         shared.stats.global_shadow_mode.increment(1);
     }
-    let response = response(request, &lines, &outcomes, options, is_over);
-    shared.stats.answered(start.elapsed());
-    Ok(response)
+    Ok(response(request, &lines, &outcomes, options, is_over))
 }
 
 /// Counts the hits of each limit.

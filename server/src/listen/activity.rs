@@ -24,6 +24,8 @@ struct State {
     begun: u64,
     /// True if the connection is one of HTTP/2.
     is_http2: bool,
+    /// True if the next response is the last one.
+    is_old: bool,
     /// The time at which the last request was answered.
     last: Instant,
     /// The time at which the first byte of the head of a request arrived, while it is not complete.
@@ -61,6 +63,7 @@ impl Activity {
             next_stream: 0,
             begun: 0,
             is_http2: false,
+            is_old: false,
             last: Instant::now(),
             head: None,
         })))
@@ -94,6 +97,19 @@ impl Activity {
         state.next_stream += 1;
         state.streams.insert(number, Stream { is_quiet: false, since: Instant::now() });
         StreamGuard { activity: self.clone(), number }
+    }
+
+    /// Records that the connection has reached its age: the next response is its last one. Returns whether the
+    /// connection is one of HTTP/2, which ends by a frame of its own.
+    pub(super) fn grow_old(&self) -> bool {
+        let mut state = self.state();
+        state.is_old = true;
+        state.is_http2
+    }
+
+    /// Returns whether the connection has reached its age.
+    pub(super) fn is_old(&self) -> bool {
+        self.state().is_old
     }
 
     /// Returns whether a request has begun.

@@ -8,7 +8,7 @@ use hyper_util::{
 };
 use tokio::{
     net::TcpStream,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep, sleep_until},
 };
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
     service::ConnectionService,
     watched::Watched,
 };
-use crate::settings::Bounds;
+use crate::{random, settings::Bounds};
 
 /// The most headers of a request.
 const MAX_HEADERS: usize = 64;
@@ -51,6 +51,12 @@ pub(super) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
     builder
 }
 
+/// Returns an age up to a tenth below `max`, so that connections that were opened together do not end together.
+fn age(max: Duration) -> Duration {
+    let [byte] = random::bytes();
+    max - max / 10 * u32::from(byte) / 256
+}
+
 /// The condition of a connection.
 #[derive(PartialEq)]
 enum Stage {
@@ -79,6 +85,8 @@ pub(super) async fn serve(
     let mut closing = pin!(phases.reach(Phase::Closing));
     let mut timer =
         pin!(sleep_until(Instant::now() + bounds.head_timeout.min(bounds.idle_timeout)));
+    let mut old = pin!(sleep(age(bounds.max_connection_age)));
+    let mut ends_by_age = false;
     let mut stage = Stage::Open;
     // A client of HTTP/2 that does not acknowledge the end can send further requests.
     let longest_end = bounds.request_timeout + LAST_WRITE;
@@ -92,6 +100,21 @@ pub(super) async fn serve(
                     stage = Stage::Ending { since: Instant::now() };
                 }
                 timer.as_mut().reset(Instant::now() + LAST_WRITE);
+            }
+            () = old.as_mut(), if stage == Stage::Open => {
+                if ends_by_age {
+                    // The client does not let it end, such as with a response that it does not take.
+                    return;
+                }
+                // Over HTTP/1, the next response ends the connection. Over HTTP/2, a GOAWAY says which requests are
+                // not answered any more (RFC 9113, section 6.8), and those before are answered.
+                ends_by_age = activity.grow_old();
+                if ends_by_age {
+                    connection.as_mut().graceful_shutdown();
+                    old.as_mut().reset(Instant::now() + longest_end);
+                } else {
+                    old.as_mut().reset(Instant::now() + bounds.max_connection_age);
+                }
             }
             () = timer.as_mut() => match stage {
                 Stage::Open => {

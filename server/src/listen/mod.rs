@@ -4,6 +4,7 @@
 //!
 //! - the head of a request has not arrived in time, or no request arrives for some time;
 //! - the client does not take the body of a response, or a response has had no data for an hour;
+//! - it has reached its age, and its requests in flight are answered;
 //! - the service ends, and its requests in flight are answered.
 
 mod activity;

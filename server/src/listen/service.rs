@@ -85,7 +85,8 @@ impl ConnectionService {
             Ok(Ok(response)) => response,
             Err(_) => too_slow(is_grpc),
         };
-        if version < Version::HTTP_2 && self.phases.now() >= Phase::Draining {
+        let ends = || self.phases.now() >= Phase::Draining || self.activity.is_old();
+        if version < Version::HTTP_2 && ends() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response

@@ -5,14 +5,14 @@
 //! long as the receipt is valid: a sliding log admits no second unit in any such window, and after it the
 //! receipt has expired. So the record can be forgotten then, and each key has a time to live.
 //!
-//! A used receipt is no key that is limited. So a claim looks first, which is no decision, and a receipt that is used
-//! again is not among the denials in metrics and logs. Only uses at the same moment are.
+//! A used receipt is no key that is limited, so it is not among the denials in metrics and logs: a claim looks first,
+//! which is no decision, and the charge is a shadow. A shadow is charged only if it passes, and it denies nothing.
 
 use std::time::Duration;
 
 use plimsoll::{
-    Decision, Effect, Error, Limiter, MemoryConfig, MemoryStore, OnFailure, Policy, Quota,
-    Timestamp,
+    Decision, Effect, Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, OnFailure, Policy,
+    Quota, Timestamp, store::Source,
 };
 
 /// The name of the policy of claims, in metrics and in the store.
@@ -64,10 +64,14 @@ impl Claims {
         if let Decision::Denied(denied) = self.limiter.peek(charge.clone()).await? {
             return Ok(Claim::Again(denied.time()));
         }
-        Ok(match self.limiter.check(charge).await? {
-            Decision::Allowed(allowed) => Claim::First(allowed.time()),
-            Decision::Denied(denied) => Claim::Again(denied.time()),
-        })
+        let decision = self.limiter.check(charge.shadow()).await?;
+        if decision.source() == Source::Fallback {
+            // The fallback decides shadows whatever they say.
+            let error = Error::new(ErrorKind::Unavailable, "the store did not answer a claim");
+            return Err(error.with_effect(Effect::Unknown));
+        }
+        let is_charged = decision.outcomes().iter().any(|outcome| outcome.granted() > 0);
+        Ok(if is_charged { Claim::First(decision.time()) } else { Claim::Again(decision.time()) })
     }
 
     /// Withdraws a claim whose receipt could not be used, so that the client can try again. If the store cannot

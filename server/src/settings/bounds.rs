@@ -24,6 +24,8 @@ pub struct Bounds {
     pub request_timeout: Duration,
     /// The time after which a connection is closed if it has no request, or if its client does not take a response.
     pub idle_timeout: Duration,
+    /// The time after which a connection takes no further request. It is closed when its requests are answered.
+    pub max_connection_age: Duration,
     /// The time after SIGTERM in which new requests are still answered.
     pub drain: Duration,
     /// The time after which a shutdown no longer waits for answers.
@@ -39,6 +41,7 @@ impl Default for Bounds {
             head_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
+            max_connection_age: Duration::from_secs(60 * 60),
             drain: Duration::from_secs(1),
             shutdown_timeout: Duration::from_secs(10),
         }
@@ -86,6 +89,12 @@ impl Bounds {
                 10,
             )?,
             idle_timeout: time("idle-timeout", options.idle_timeout, default.idle_timeout, 10)?,
+            max_connection_age: time(
+                "max-connection-age",
+                options.max_connection_age,
+                default.max_connection_age,
+                10,
+            )?,
             drain: time("drain", options.drain, default.drain, 0)?,
             shutdown_timeout: time(
                 "shutdown-timeout",

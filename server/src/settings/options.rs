@@ -13,16 +13,16 @@ use crate::envoy::EnvoyOptions;
 #[derive(Clone, Default, Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Options {
-    /// Address of the HTTP API, or `off`. Port 0 takes a free one
+    /// Address of the HTTP API, or `off`. Port 0 takes a free one [default: 127.0.0.1:8080]
     #[arg(long, env = "PLIMSOLL_HTTP", value_name = "ADDRESS", help_heading = "Listeners")]
     pub(super) http: Option<Address>,
-    /// Address of the gRPC services, or `off`
+    /// Address of the gRPC services, or `off` [default: 127.0.0.1:8081]
     #[arg(long, env = "PLIMSOLL_GRPC", value_name = "ADDRESS", help_heading = "Listeners")]
     pub(super) grpc: Option<Address>,
-    /// Address of the admin page, or `off`
+    /// Address of the admin page, or `off` [default: 127.0.0.1:6070]
     #[arg(long, env = "PLIMSOLL_ADMIN", value_name = "ADDRESS", help_heading = "Listeners")]
     pub(super) admin: Option<Address>,
-    /// Serve addresses that other machines reach, although there are no tokens of clients
+    /// Serve addresses that other machines reach, although there are no tokens of clients [default: false]
     #[arg(long, env = "PLIMSOLL_UNAUTHENTICATED", num_args = 0..=1, require_equals = true,
         default_missing_value = "true", value_name = "BOOL", help_heading = "Listeners")]
     pub(super) unauthenticated: Option<bool>,
@@ -46,21 +46,21 @@ pub(super) struct Options {
     )]
     pub(super) envoy_config: Option<Vec<PathBuf>>,
     /// Way in which the limits of a request of Envoy are decided: `together`, or `each` by itself as
-    /// envoyproxy/ratelimit does
+    /// envoyproxy/ratelimit does [default: together]
     #[arg(long, env = "PLIMSOLL_ENVOY_DECIDE", value_name = "HOW", help_heading = "Limits")]
     #[serde(skip)]
     pub(super) envoy_decide: Option<super::values::Deciding>,
-    /// Algorithm of limits of `unit` and `requests_per_unit`, such as `fixed-window`
+    /// Algorithm of limits of `unit` and `requests_per_unit`, such as `fixed-window` [default: sliding-buckets(30)]
     #[arg(long, env = "PLIMSOLL_ENVOY_ALGORITHM", value_name = "NAME", help_heading = "Limits")]
     #[serde(skip)]
     pub(super) envoy_algorithm: Option<super::values::Counting>,
     /// All switches of the service for Envoy.
     #[arg(skip)]
     pub(super) envoy: Option<EnvoyOptions>,
-    /// Decision while the store cannot answer: `local`, `allow` or `deny`
+    /// Decision while the store cannot answer: `local`, `allow` or `deny` [default: local]
     #[arg(long, env = "PLIMSOLL_ON_FAILURE", value_name = "ACTION", help_heading = "Limits")]
     pub(super) on_failure: Option<super::values::Failure>,
-    /// Time for which a receipt can be used
+    /// Time for which a receipt can be used [default: 5min]
     #[arg(long, env = "PLIMSOLL_RECEIPT_LIFETIME", value_name = "TIME", help_heading = "Limits")]
     pub(super) receipt_lifetime: Option<Time>,
 
@@ -88,7 +88,7 @@ pub(super) struct Options {
     /// Name of the primary that the sentinels watch
     #[arg(long, env = "PLIMSOLL_REDIS_PRIMARY", value_name = "NAME", help_heading = "Store")]
     pub(super) redis_primary: Option<String>,
-    /// Start without a connection to Redis, and connect in the background
+    /// Start without a connection to Redis, and connect in the background [default: false]
     #[arg(long, env = "PLIMSOLL_REDIS_LAZY", num_args = 0..=1, require_equals = true,
         default_missing_value = "true", value_name = "BOOL", help_heading = "Store")]
     pub(super) redis_lazy: Option<bool>,
@@ -96,41 +96,44 @@ pub(super) struct Options {
     #[arg(long, env = "PLIMSOLL_OVERRIDES_REDIS", value_name = "URL", help_heading = "Store")]
     pub(super) overrides_redis: Option<String>,
 
-    /// Most connections of a listener
+    /// Most connections of a listener [default: 10000]
     #[arg(long, env = "PLIMSOLL_MAX_CONNECTIONS", value_name = "NUMBER", help_heading = "Bounds")]
     pub(super) max_connections: Option<usize>,
-    /// Longest body of a request, such as `64KiB`
+    /// Longest body of a request, such as `64KiB` [default: 64KiB]
     #[arg(long, env = "PLIMSOLL_MAX_BODY", value_name = "BYTES", help_heading = "Bounds")]
     pub(super) max_body: Option<Bytes>,
-    /// Longest head of a request: its line and its headers
+    /// Longest head of a request: its line and its headers [default: 16KiB]
     #[arg(long, env = "PLIMSOLL_MAX_HEAD", value_name = "BYTES", help_heading = "Bounds")]
     pub(super) max_head: Option<Bytes>,
-    /// Time in which the head of a request must arrive
+    /// Time in which the head of a request must arrive [default: 10s]
     #[arg(long, env = "PLIMSOLL_HEAD_TIMEOUT", value_name = "TIME", help_heading = "Bounds")]
     pub(super) head_timeout: Option<Time>,
-    /// Time in which a request must arrive and be answered
+    /// Time in which a request must arrive and be answered [default: 10s]
     #[arg(long, env = "PLIMSOLL_REQUEST_TIMEOUT", value_name = "TIME", help_heading = "Bounds")]
     pub(super) request_timeout: Option<Time>,
-    /// Time after which a connection without a request is closed
+    /// Time after which a connection without a request is closed [default: 60s]
     #[arg(long, env = "PLIMSOLL_IDLE_TIMEOUT", value_name = "TIME", help_heading = "Bounds")]
     pub(super) idle_timeout: Option<Time>,
-    /// Time after SIGTERM in which the service is not ready, and still answers new requests
+    /// Time after which a connection takes no further request, whatever its client does [default: 1h]
+    #[arg(long, env = "PLIMSOLL_MAX_CONNECTION_AGE", value_name = "TIME", help_heading = "Bounds")]
+    pub(super) max_connection_age: Option<Time>,
+    /// Time after SIGTERM in which the service is not ready, and still answers new requests [default: 1s]
     #[arg(long, env = "PLIMSOLL_DRAIN", value_name = "TIME", help_heading = "Bounds")]
     pub(super) drain: Option<Time>,
-    /// Time after which a shutdown no longer waits for answers
+    /// Time after which a shutdown no longer waits for answers [default: 10s]
     #[arg(long, env = "PLIMSOLL_SHUTDOWN_TIMEOUT", value_name = "TIME", help_heading = "Bounds")]
     pub(super) shutdown_timeout: Option<Time>,
 
-    /// Format of the log on standard error: `text` or `json`
+    /// Format of the log on standard error: `text` or `json` [default: text]
     #[arg(long, env = "PLIMSOLL_LOG_FORMAT", value_name = "FORMAT", help_heading = "Operation")]
     pub(super) log_format: Option<LogFormat>,
-    /// Events of the log, such as `info` or `warn,plimsoll=debug`
+    /// Events of the log, such as `info` or `warn,plimsoll=debug` [default: info]
     #[arg(long, env = "PLIMSOLL_LOG", value_name = "FILTER", help_heading = "Operation")]
     pub(super) log: Option<String>,
-    /// Name of this instance on the admin page
+    /// Name of this instance on the admin page [default: process PID]
     #[arg(long, env = "PLIMSOLL_INSTANCE", value_name = "NAME", help_heading = "Operation")]
     pub(super) instance: Option<String>,
-    /// Show keys on the admin page as clients write them, instead of digests
+    /// Show keys on the admin page as clients write them, instead of digests [default: false]
     #[arg(long, env = "PLIMSOLL_SHOW_KEYS", num_args = 0..=1, require_equals = true,
         default_missing_value = "true", value_name = "BOOL", help_heading = "Operation")]
     pub(super) show_keys: Option<bool>,
@@ -199,7 +202,8 @@ impl Options {
         fill!(self, lower: http, grpc, admin, unauthenticated, config, envoy_config, envoy, on_failure);
         fill!(self, lower: receipt_lifetime, redis, redis_cluster, redis_sentinels, redis_primary);
         fill!(self, lower: redis_lazy, overrides_redis, max_connections, max_body, max_head);
-        fill!(self, lower: head_timeout, request_timeout, idle_timeout, drain, shutdown_timeout);
+        fill!(self, lower: head_timeout, request_timeout, idle_timeout, max_connection_age);
+        fill!(self, lower: drain, shutdown_timeout);
         fill!(self, lower: log_format, log, instance, show_keys);
         fill!(self, lower: token, admin_token, receipt_secret);
         self.clients.extend(lower.clients);

@@ -63,6 +63,26 @@ async fn a_fixed_window_begins_anew_at_its_edge() {
 }
 
 #[tokio::test]
+async fn under_fixed_windows_the_reset_is_the_edge_of_the_window() {
+    let reset = async |service: &Service| {
+        let asked = crate::support::request("shop", [crate::support::descriptor("user=a")]);
+        let response = service.ask(asked).await.unwrap();
+        response.statuses[0].duration_until_reset.map(|reset| reset.seconds)
+    };
+    for (algorithm, expected) in [
+        // 40 s are left of the minute.
+        (Algorithm::FixedWindow, [Some(40), Some(38)]),
+        // The second request leaves a minute after it was made.
+        (Algorithm::SlidingLog, [Some(60), Some(60)]),
+    ] {
+        let service = Service::with(LIMIT, EnvoyOptions::default().algorithm(algorithm));
+        let first = reset(&service).await;
+        service.clock.advance(Duration::from_secs(2));
+        assert_eq!([first, reset(&service).await], expected, "{algorithm:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_quota_has_any_window_and_algorithm() {
     let service = Service::new(LIMIT);
     assert!(admits(&service, "tokens=a").await && admits(&service, "tokens=a").await);

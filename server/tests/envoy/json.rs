@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use plimsoll_server::envoy::Envoy;
+use plimsoll::{ErrorKind, Limiter, Resilience};
+use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
 use plimsoll_testing::web;
 use serde_json::{Value, json};
 use tokio::{
@@ -10,7 +11,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::support::Service;
+use crate::{limits_of_requests::Broken, support::Service};
 
 const LIMITS: &str = "
 domain: shop
@@ -92,6 +93,18 @@ async fn a_body_with_a_mistake_is_a_bad_request_that_says_why() {
         assert_eq!(problem["status"], 400, "{body}: {reply}");
         assert!(problem["detail"].as_str().unwrap().contains(why), "{body}: {reply}");
     }
+}
+
+#[tokio::test]
+async fn a_store_that_fails_is_no_mistake_of_the_client() {
+    let config = EnvoyConfig::from_text("limits.yaml", LIMITS, EnvoyOptions::default()).unwrap();
+    let limiter = Limiter::with(Broken(ErrorKind::Unavailable), Resilience::none());
+    let address = serve(&Envoy::new(config, limiter)).await;
+    let body =
+        r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "a"}]}]}"#;
+    let (status, reply) = post(address, body).await;
+    let problem: Value = serde_json::from_str(&reply).unwrap();
+    assert_eq!((status, &problem["title"]), (503, &json!("The store cannot answer")));
 }
 
 #[tokio::test]

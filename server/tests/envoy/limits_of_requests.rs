@@ -45,7 +45,7 @@ async fn long_values_have_budgets_of_their_own() {
 
 /// A store that cannot answer.
 #[derive(Debug)]
-struct Broken(ErrorKind);
+pub(crate) struct Broken(pub(crate) ErrorKind);
 
 impl store::Store for Broken {
     fn call(&self, _: store::Request<'_>, _: Option<std::time::Instant>) -> store::Answer {

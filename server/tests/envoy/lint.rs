@@ -16,6 +16,23 @@ descriptors:
     rate_limit: { replaces: [{ name: nobody }], quota: 5/s token-bucket(2) }
   - key: open
     rate_limit: { unlimited: true }
+  - key: pool
+    rate_limit: { unit: hour, requests_per_unit: 100 }
+    metadata: { pool: a }
+  - key: route
+    value_to_metric: true
+    descriptors:
+      - key: method
+        rate_limit: { unit: hour, requests_per_unit: 100 }
+  - key: route
+    value: exact
+    value_to_metric: true
+    rate_limit: { unit: hour, requests_per_unit: 100 }
+  - key: route
+    value: shared*
+    value_to_metric: true
+    share_threshold: true
+    rate_limit: { unit: hour, requests_per_unit: 100 }
 ";
 
 fn findings(options: EnvoyOptions) -> Vec<Finding> {
@@ -36,12 +53,26 @@ fn each_limit_has_its_findings_with_their_places_and_reasons() {
     let has = |text: &str| vip.iter().any(|it| it.change().contains(text));
     assert!(has("no limit has this name") && has("4096") && has("counted by token-bucket(2)"));
     assert!(has("no effect beside `shadow_mode`"));
+    // A text of a quota has its algorithm, which no switch changes.
+    let algorithm = |findings: &[&Finding]| {
+        let finding = findings.iter().find(|it| it.reason().contains("a fixed window admits"));
+        finding.unwrap().reason().rsplit("; ").next().unwrap().to_owned()
+    };
+    assert_eq!(algorithm(&user), "the switch is `algorithm`");
+    assert_eq!(algorithm(&vip), "the algorithm is that of its `quota`");
+    let capped = findings.iter().find(|it| it.change().contains("4096")).unwrap();
+    let capped = [capped.rule()].into_iter().chain(capped.others().map(|(rule, _)| rule));
+    assert_eq!(capped.collect::<Vec<_>>(), ["shop.vip", "shop.route.method"]);
+    assert!(of("shop.pool").iter().any(|it| it.change().contains("dynamic metadata")));
     assert!(of("shop.open").is_empty());
     assert!(findings[0].to_string().contains("--> limits.yaml:3"), "{}", findings[0]);
     // Findings are about differences in behavior, so the switches take them away.
     let as_theirs = EnvoyOptions::default().decide(Decide::Each).algorithm(Algorithm::FixedWindow);
     let user = self::findings(as_theirs);
     assert_eq!(user.iter().filter(|it| it.rule() == "shop.user").count(), 1);
+    let options = EnvoyOptions::default().dynamic_metadata(true);
+    let findings = self::findings(options);
+    assert!(!findings.iter().any(|it| it.change().contains("dynamic metadata")));
 }
 
 #[test]

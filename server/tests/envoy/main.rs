@@ -14,6 +14,8 @@ mod mistakes;
 mod modes;
 mod parser;
 mod published;
+mod published_hits;
+mod published_service;
 mod reload;
 mod responses;
 mod slow_store;

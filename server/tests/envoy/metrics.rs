@@ -1,6 +1,8 @@
 //! The metrics, in the names of envoyproxy/ratelimit's exporter.
 
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use envoy_types::pb::envoy::{
+    service::ratelimit::v3::rate_limit_response::Code, r#type::v3::RateLimitUnit,
+};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::support::{Service, descriptor, hits, own_limit, request};
@@ -47,12 +49,20 @@ descriptors:
 
 /// Runs a test with metrics of its own, and returns them as text.
 pub(crate) fn measured(limits: &str, test: impl AsyncFnOnce(&Service)) -> String {
+    measured_with(|| Service::new(limits), test)
+}
+
+/// Runs a test of this service with metrics of its own, and returns them as text.
+pub(crate) fn measured_with(
+    service: impl FnOnce() -> Service,
+    test: impl AsyncFnOnce(&Service),
+) -> String {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     metrics::with_local_recorder(&recorder, || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            test(&Service::new(limits)).await;
+            test(&service()).await;
         });
     });
     handle.render()
@@ -73,7 +83,9 @@ fn hits_are_counted_by_limit_and_by_outcome() {
         service.answer("shop", [descriptor("shadow=a")]).await;
         service.answer("shop", [descriptor("shadow=a")]).await;
         service.says("other", "user=a").await;
-        let _ = service.ask(request("", [])).await;
+        for wrong in [request("", [descriptor("user=a")]), request("shop", [])] {
+            assert!(service.ask(wrong).await.is_err());
+        }
     });
     let of = |name: &str, key: &str, value: u64| {
         assert_has(
@@ -93,9 +105,9 @@ fn hits_are_counted_by_limit_and_by_outcome() {
     of("shadow_mode", "shadow", 1);
     for line in [
         "ratelimit_service_rate_limit_domain_not_found 1",
-        "ratelimit_service_should_rate_limit_error{err_type=\"service_error\"} 1",
+        "ratelimit_service_should_rate_limit_error{err_type=\"service_error\"} 2",
         "ratelimit_service_config_load_success 1",
-        "ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"} 12",
+        "ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"} 14",
     ] {
         assert_has(&text, line);
     }
@@ -116,9 +128,24 @@ fn hits_are_counted_under_the_values_that_the_configuration_names() {
         ] {
             service.says("shop", descriptor).await;
         }
-        let own = own_limit("a=b", 1, envoy_types::pb::envoy::r#type::v3::RateLimitUnit::Day);
-        service.answer("shop", [own]).await;
+        // Limits that a request brings along are counted under its entries, whatever the limit is.
+        for (entries, requests, unit) in [
+            ("a=b c=d", 10, RateLimitUnit::Day),
+            ("a=b c=d", 42, RateLimitUnit::Hour),
+            ("a=b c=e", 42, RateLimitUnit::Hour),
+        ] {
+            service.answer("shop", [own_limit(entries, requests, unit)]).await;
+        }
     });
+    let own = |value: &str, number: u64| {
+        let labels = format!("key1=\"a_b\",key2=\"c_{value}\"");
+        for metric in ["total_hits", "within_limit"] {
+            let name = format!("ratelimit_service_rate_limit_{metric}");
+            assert_has(&text, &format!("{name}{{domain=\"shop\",{labels}}} {number}"));
+        }
+    };
+    own("d", 2);
+    own("e", 1);
     for labels in [
         r#"key1="detailed_x""#,
         r#"key1="detailed_10_0_0_1""#,
@@ -127,7 +154,6 @@ fn hits_are_counted_under_the_values_that_the_configuration_names() {
         r#"key1="plain",key2="path_/own/*""#,
         r#"key1="plain",key2="path_/shared/*""#,
         r#"key1="plain_x",key2="path_/all/*""#,
-        r#"key1="a_b""#,
     ] {
         let line = format!("ratelimit_service_rate_limit_total_hits{{domain=\"shop\",{labels}}} 1");
         // Shared patterns are shown for their own level; the others are whole under `detailed_metric`.
@@ -157,8 +183,7 @@ fn a_client_that_sends_long_values_does_not_fill_the_memory() {
     let text = measured(LIMITS, async |service| {
         for end in ["a", "a", "b"] {
             service.says("shop", &format!("detailed={}", long(end))).await;
-            let day = envoy_types::pb::envoy::r#type::v3::RateLimitUnit::Day;
-            let own = own_limit(&format!("own={0} more={0}", long(end)), 10, day);
+            let own = own_limit(&format!("own={0} more={0}", long(end)), 10, RateLimitUnit::Day);
             service.answer("shop", [own]).await;
         }
     });

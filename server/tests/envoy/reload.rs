@@ -2,13 +2,18 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit::Minute;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit::{
+    Minute, Second,
+};
 use plimsoll::Limiter;
 use plimsoll_control::{Offenders, Registry, admin::Activity};
 use plimsoll_server::envoy::{Envoy, EnvoyConfig};
 use plimsoll_testing::servers::directory;
 
-use crate::support::{Says, Service};
+use crate::{
+    metrics::{assert_has, measured_with},
+    support::{Says, Service},
+};
 
 fn limit(requests: u32) -> String {
     format!(
@@ -59,6 +64,44 @@ async fn a_changed_folder_is_in_force_within_a_second_and_keeps_what_was_spent()
     assert!(service.envoy.reload().unwrap());
     assert!(!service.envoy.reload().unwrap());
     until_limit_is(&service, "user=b", 8).await;
+    fs::remove_dir_all(folder).unwrap();
+}
+
+const RELOAD: &str = "
+domain: reload
+descriptors:
+  - key: key1
+    rate_limit: { unit: second, requests_per_unit: 50 }
+  - key: block
+    rate_limit: { unit: second, requests_per_unit: 0 }
+";
+
+#[test]
+fn a_new_file_has_a_new_domain_until_it_is_removed() {
+    let folder = directory();
+    fs::write(folder.join("basic.yaml"), limit(10)).unwrap();
+    let service = || Service::of(EnvoyConfig::load([&folder]).unwrap());
+    let text = measured_with(service, async |service| {
+        let _watch = service.envoy.watch();
+        let until = async |expected: Says| {
+            for _ in 0..400 {
+                if service.says("reload", "block=foo").await == expected {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(25)).await;
+            }
+            panic!("the limit never became {expected:?}");
+        };
+        until(Says::Free).await;
+        fs::write(folder.join("reload.yaml"), RELOAD).unwrap();
+        until(Says::Over(0, Second)).await;
+        assert_eq!(service.says("reload", "key1=foo").await, Says::Ok(50, Second, 49));
+        fs::remove_file(folder.join("reload.yaml")).unwrap();
+        until(Says::Free).await;
+        assert_eq!(service.says("shop", "user=a").await, Says::Ok(10, Minute, 9));
+    });
+    assert_has(&text, "ratelimit_service_config_load_success 3");
+    assert_has(&text, "ratelimit_service_config_load_error 0");
     fs::remove_dir_all(folder).unwrap();
 }
 

@@ -166,6 +166,16 @@ async fn a_look_that_denies_needs_no_second_answer() {
 }
 
 #[tokio::test]
+async fn a_look_and_a_charge_that_are_decided_together_wait_for_one_deadline() {
+    let service = service(Fails::After(0), true, EnvoyOptions::default());
+    for expected in [Code::Ok, Code::OverLimit] {
+        let descriptors = [hits("user=a", 0), descriptor("counting=a")];
+        let response = ask(&service, descriptors).await.unwrap();
+        assert_eq!(response.overall_code(), expected);
+    }
+}
+
+#[tokio::test]
 async fn a_look_and_a_charge_that_are_decided_each_by_itself_wait_at_the_same_time() {
     let service = service(Fails::After(0), true, EnvoyOptions::default().decide(Decide::Each));
     let descriptors = [hits("counting=a", 0), descriptor("user=a")];

@@ -49,7 +49,12 @@ impl Service {
     pub(crate) fn of(config: EnvoyConfig) -> Self {
         let clock = ManualClock::at(1_700_000_000_000_000);
         let store = MemoryStore::new(MemoryConfig::default().clock(clock.clone()));
-        let envoy = Envoy::new(config, Limiter::new(store));
+        Self { clock, ..Self::over(config, Limiter::new(store)) }
+    }
+
+    /// Creates the service over another limiter, whose clock the test does not move.
+    pub(crate) fn over(config: EnvoyConfig, limiter: Limiter) -> Self {
+        let (clock, envoy) = (ManualClock::at(0), Envoy::new(config, limiter));
         Self { service: EnvoyService::from(&envoy), envoy, clock }
     }
 

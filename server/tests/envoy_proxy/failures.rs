@@ -1,4 +1,4 @@
-//! A service that is down.
+//! A service that is down, and connections that end.
 
 use std::time::Duration;
 
@@ -38,4 +38,22 @@ async fn failure_mode_deny_decides_while_the_service_is_down() {
     assert_eq!(statuses.last(), Some(&429));
     // Soon Envoy has connected again everywhere.
     assert_eq!(ask(&closed).await, 429);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_reach_their_age_fail_no_request() {
+    let more = ["--max-connection-age", "200ms"];
+    let service = Service::start_with(&written(LIMITS), None, &more);
+    let limiters = [service.port];
+    let proxy = Proxy::start(filter(&limiters)).await;
+    let (start, mut asked) = (tokio::time::Instant::now(), 0);
+    while start.elapsed() < Duration::from_secs(3) {
+        let status = proxy.get("/", &[("x-user", &asked.to_string())]).await.status;
+        assert_eq!(status, 200, "{asked}");
+        asked += 1;
+    }
+    // A failed call of the filter would have denied a request.
+    assert!(asked > 100, "{asked}");
+    let opened = proxy.counter("limiter.upstream_cx_total").await;
+    assert!(opened >= 5, "{opened} connections");
 }

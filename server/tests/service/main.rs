@@ -12,6 +12,7 @@ mod outages;
 mod random;
 mod receipts;
 mod replicas;
+mod secured;
 mod settings;
 mod shutdown;
 mod slots;

@@ -159,6 +159,9 @@ fn many_at_once_use_a_receipt_once() {
     });
     assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 1, "{statuses:?}");
     assert_eq!(statuses.iter().filter(|status| **status == 409).count(), 15, "{statuses:?}");
+    let metrics = service.get("/metrics").text();
+    let denied = "plimsoll_decisions_total{policy=\"plimsoll.receipts\",outcome=\"denied\"} 0";
+    assert!(metrics.lines().any(|line| line == denied), "{metrics}");
 }
 
 #[test]

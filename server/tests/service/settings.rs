@@ -258,6 +258,11 @@ fn the_page_lists_each_setting() {
         let row = page.lines().find(|row| is_row_of(row, flag));
         let row = row.unwrap_or_else(|| panic!("no row for {flag}"));
         assert!(row.contains(&format!("`{variable}`")), "{row}");
+        let default =
+            row.split(" | ").nth(2).and_then(|it| it.strip_prefix('`')?.strip_suffix('`'));
+        if let Some(default) = default {
+            assert!(line.contains(&format!("[default: {default}]")), "{default}: {line}");
+        }
         count += 1;
     }
     assert!(count > 20, "{help}");

@@ -197,6 +197,42 @@ fn a_long_response_arrives_whole_over_both_versions() {
 }
 
 #[test]
+fn a_client_that_holds_the_last_piece_of_a_response_loses_its_old_connection() {
+    let flags = ["--max-connection-age", "1s", "--request-timeout", "500ms"];
+    let service = Service::start(&flags);
+    let mut stream = TcpStream::connect(&service.grpc).unwrap();
+    // SETTINGS_INITIAL_WINDOW_SIZE is 1, and the window is never made larger.
+    let settings = frame(4, 0, 0, &[0, 4, 0, 0, 0, 1]);
+    let begin = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings].concat();
+    stream.write_all(&begin).unwrap();
+    let mut next = 1;
+    let time = closed_after(&mut stream, |stream| {
+        sleep(Duration::from_millis(20));
+        drop(stream.write_all(&call("/grpc.health.v1.Health/Check", next)));
+        next += 2;
+    });
+    assert!((900..10_000).contains(&time.as_millis()), "{time:?}");
+}
+
+#[test]
+fn an_old_connection_ends_behind_an_answer() {
+    let service = Service::start(&["--max-connection-age", "500ms"]);
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(&service.http).unwrap();
+        let opened = Instant::now();
+        loop {
+            let reply = exchange(&mut stream, REQUEST).expect("each request is answered");
+            assert_eq!(reply.status, 200);
+            if reply.header("connection") == Some("close") {
+                break;
+            }
+            assert!(opened.elapsed() < Duration::from_secs(10), "it stays open");
+        }
+        assert!(opened.elapsed().as_millis() >= 400, "{:?}", opened.elapsed());
+    }
+}
+
+#[test]
 fn a_client_that_gives_responses_no_window_is_cut_off() {
     let service = Service::start(&["--idle-timeout", "500ms", "--request-timeout", "1s"]);
     for path in ["/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"] {

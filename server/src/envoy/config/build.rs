@@ -145,7 +145,9 @@ impl File<'_> {
         let path = Path { metric_key: &metric_key, id: &id, ..path };
         let mut node = Node {
             shares_threshold: spec.share_threshold.as_ref().is_some_and(|shares| shares.value),
-            value_to_metric: spec.value_to_metric.unwrap_or_default(),
+            // The name of an exact value has the value already.
+            value_to_metric: spec.value_to_metric == Some(true)
+                && (value.is_empty() || value.contains('*')),
             ..Node::default()
         };
         match (&spec.share_threshold, Pattern::of(&name)) {
