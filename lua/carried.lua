@@ -3,9 +3,10 @@
 --
 -- KEYS     none
 -- ARGV     none
--- STATE    35 bytes for each group, behind the state of the algorithm: its units, then hold and zero
---          of its own ramp, and hold and zero of that of a later window. All units of a group count
---          until `hold`, none from `zero` on, and evenly fewer in between
+-- STATE    14 bytes behind the state of the algorithm: the generation of the counters, and the time
+--          until which it is needed; then 35 bytes for each group: its units, then hold and zero of its
+--          own ramp, and hold and zero of that of a later window. All units of a group count until
+--          `hold`, none from `zero` on, and evenly fewer in between
 -- RETURNS  functions, made by a charge that has carried units
 -- TTL      nothing is written
 --
@@ -54,20 +55,26 @@ local function make_carried_functions(mul_div, parse, pack)
     end
   end
 
-  -- Returns the groups in a state, behind its first `from` bytes, that counted at its last charge.
-  -- Damaged groups, which no charge can have made, do not count.
+  -- Returns the groups in a state, behind its first `from` bytes, that counted at its last charge; the
+  -- generation, which is 0 if there is none; and the time until which it is needed. Damaged groups,
+  -- which no charge can have made, do not count.
   local function load(state, from, last)
-    local groups = {}
+    local groups, generation, until_ = {}, 0, 0
+    local latest = last + 69120000000000
+    if from < #state then
+      generation, until_ = parse('<I7I7', state, from + 1)
+      if generation > 9007199254740991 or until_ > latest then generation, until_ = 0, 0 end
+    end
+    from = from + 14
     while from < #state do
       local group = { parse('<I7I7I7I7I7', state, from + 1) }
-      local latest = last + 69120000000000
       if last < zero_of(group) and group[3] <= latest and group[5] <= latest
         and group[1] <= 4503599627370496 then
         groups[#groups + 1] = group
       end
       from = from + 35
     end
-    return groups
+    return groups, generation, until_
   end
 
   -- Returns the groups under the rule of a new window.
@@ -81,9 +88,10 @@ local function make_carried_functions(mul_div, parse, pack)
     return bounded
   end
 
-  -- Returns the groups that count at `time` as bytes of a state.
-  local function save(groups, time)
-    local bytes = ''
+  -- Returns the generation, and the groups that count at `time`, as bytes of a state.
+  local function save(generation, until_, groups, time)
+    if time >= until_ then return '' end
+    local bytes = pack('<I7I7', generation, until_)
     for _, group in ipairs(groups) do
       if time < zero_of(group) then
         bytes = bytes .. pack('<I7I7I7I7I7', unpack(group, 1, 5))
@@ -121,6 +129,7 @@ local function make_carried_functions(mul_div, parse, pack)
   -- Takes `units` out of the first group in `state` of the period with this ramp that counts at
   -- `time`. Returns their number, and the state.
   local function take(state, from, hold, zero, time, units)
+    from = from + 14
     while from < #state do
       local group = { parse('<I7I7I7I7I7', state, from + 1) }
       if group[2] == hold and group[3] == zero and weight(group, time) > 0 then

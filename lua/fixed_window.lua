@@ -4,16 +4,18 @@
 -- ARGV[2]  limit, window, cost, max_cost; of a refund also the mark and window of the charge
 -- STATE    20 bytes: count, time and window of the last charge, in whose period the count is; then
 --          what is carried from earlier windows (see carried.lua)
--- RETURNS  the standing; mark: start of the period
--- TTL      the end of the period; set when the period begins or the window changes
+-- RETURNS  the standing; mark: start of the period, and the generation of its counter, or 0
+-- TTL      the end of the period, or of one under an earlier window; set when the period begins or the
+--          window changes
 if not block_header then state = read('GET', key) end
 local count, used, end_, seen, renew, carried, carried_functions
+local generation, until_
 local refunded = operation ~= 'g' or not answering
 repeat
   local last_charge, state_window = 0, window
-  count, carried = 0, false
+  count, carried, generation, until_ = 0, false, 0, 0
   if state then
-    if #state % 35 == 20 and #state <= 300 then
+    if #state == 20 or #state % 35 == 34 and #state <= 314 then
       count, last_charge, state_window = parse('<I7I7I6', state)
     else
       foreign = true
@@ -41,11 +43,15 @@ repeat
   -- The time at which the state is judged: never before its last charge.
   seen = now > last_charge and now or last_charge
   local stored, last_end = count, last_charge - last_charge % state_window + state_window
+  local stored_generation = 0
   if state and (state_window ~= window or #state > 20) then
     carried_functions = carried_functions
       or make_carried_functions(mul_div, parse, pack)
-    carried = carried_functions.load(state, 20, last_charge)
+    carried, generation, until_ = carried_functions.load(state, 20, last_charge)
+    stored_generation = generation
     if state_window ~= window then
+      generation = seen > generation and seen or generation + 1
+      until_ = math.max(until_, last_end, seen - seen % window + window)
       -- The counter starts at 0. The units of the old period are carried, as if all had been charged at
       -- the time of the last charge.
       local edge = last_charge - last_charge % window + window
@@ -72,6 +78,7 @@ repeat
   refunded = true
   local spent_end = mark1 + spent_window
   local is_stored = state_window == spent_window and last_end == spent_end
+    and mark2 == (stored_generation >= mark1 and stored_generation or 0)
   if carried and carried_functions.counts(carried, spent_end, spent_end, seen)
     or is_stored and window == spent_window and seen < spent_end then
     if is_stored and stored > 0 then
@@ -98,10 +105,13 @@ if answering then
       -- Far beyond any limit, forced charges stop counting.
       if count > 4503599627370496 then count = 4503599627370496 end
       used, mark1 = used + count, end_ - window
+      if generation >= mark1 then mark2 = generation end
       written = pack('<I7I7I6', count, seen, window)
       if renew then
-        expires = end_
-        if carried then written = written .. carried_functions.save(carried, seen) end
+        expires = end_ > until_ and end_ or until_
+        if carried then
+          written = written .. carried_functions.save(generation, until_, carried, seen)
+        end
       end
       free = limit > used and limit - used or 0
     end

@@ -5,16 +5,18 @@
 -- ARGV[2]  limit, window, cost, max_cost; of a refund also the mark and window of the charge
 -- STATE    27 bytes: current, previous, time and window of the last charge, in whose period the
 --          current count is; then what is carried from earlier windows (see carried.lua)
--- RETURNS  the standing; mark: start of the current period
--- TTL      one window after the end of the period; set when a period begins or the window changes
+-- RETURNS  the standing; mark: start of the current period, and the generation of its counter, or 0
+-- TTL      one window after the end of the period, or of one under an earlier window; set when a period
+--          begins or the window changes
 if not block_header then state = read('GET', key) end
 local current, previous, estimate, end_, seen, renew, carried, carried_functions
+local generation, until_
 local refunded = operation ~= 'g' or not answering
 repeat
   local last_charge, state_window = 0, window
-  current, previous, carried = 0, 0, false
+  current, previous, carried, generation, until_ = 0, 0, false, 0, 0
   if state then
-    if #state % 35 == 27 and #state <= 307 then
+    if #state == 27 or #state % 35 == 6 and #state <= 321 then
       current, previous, last_charge, state_window = parse('<I7I7I7I6', state)
     else
       foreign = true
@@ -44,13 +46,16 @@ repeat
   end
   -- The time at which the state is judged: never before its last charge.
   seen = now > last_charge and now or last_charge
-  local stored, stored_previous = current, previous
+  local stored, stored_previous, stored_generation = current, previous, 0
   local last_end = last_charge - last_charge % state_window + state_window
   if state and (state_window ~= window or #state > 27) then
     carried_functions = carried_functions
       or make_carried_functions(mul_div, parse, pack)
-    carried = carried_functions.load(state, 27, last_charge)
+    carried, generation, until_ = carried_functions.load(state, 27, last_charge)
+    stored_generation = generation
     if state_window ~= window then
+      generation = seen > generation and seen or generation + 1
+      until_ = math.max(until_, last_end + state_window, seen - seen % window + 2 * window)
       -- Both counters start at 0. The units of the old periods are carried, as if they had been charged
       -- in the last microsecond of the previous period, and at the time of the last charge.
       local edge = last_charge - last_charge % window + window
@@ -92,8 +97,10 @@ repeat
   refunded = true
   local spent_end = mark1 + spent_window
   local spent_zero = spent_end + spent_window
-  local is_current = state_window == spent_window and spent_end == last_end
-  local is_previous = state_window == spent_window and spent_zero == last_end
+  local is_stored = state_window == spent_window
+    and mark2 == (stored_generation >= mark1 and stored_generation or 0)
+  local is_current = is_stored and spent_end == last_end
+  local is_previous = is_stored and spent_zero == last_end
   if carried and carried_functions.counts(carried, spent_end, spent_zero, seen)
     or (is_current or is_previous) and window == spent_window and seen < spent_zero then
     if is_current and stored > 0 then
@@ -123,10 +130,13 @@ if answering then
       -- Far beyond any limit, forced charges stop counting.
       if current > 4503599627370496 then current = 4503599627370496 end
       estimate, mark1 = estimate + current, end_ - window
+      if generation >= mark1 then mark2 = generation end
       written = pack('<I7I7I7I6', current, previous, seen, window)
       if renew then
-        expires = end_ + window
-        if carried then written = written .. carried_functions.save(carried, seen) end
+        expires = end_ + window > until_ and end_ + window or until_
+        if carried then
+          written = written .. carried_functions.save(generation, until_, carried, seen)
+        end
       end
       free = limit > estimate and limit - estimate or 0
     end

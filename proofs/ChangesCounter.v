@@ -1,12 +1,13 @@
 (** Sliding counter under changes and refunds. The model of [src/algorithm/sliding_counter.rs] and
     [lua/sliding_counter.lua].
 
-    [changing_counter_bound] is the promise: from a change on, no window has more than [2 L - 1] net units. *)
+    [changing_counter_bound] is the promise: from a change on, no window has more than [2 L - 1] net units,
+    whatever is refunded. *)
 
-From Proofs Require Import Changes Carried FixedWindow ChangesFixed.
+From Proofs Require Import Changes Carried FixedWindow Generations ChangesFixed.
 
 Record pair := Pair {
-  this : Z; before : Z; pair_window : Z; pair_last : Z; old_pairs : list group
+  this : Z; before : Z; pair_window : Z; pair_last : Z; old_pairs : list group; pair_began : Z
 }.
 
 Definition falling (end_ w : Z) : ramp := Ramp end_ (end_ + w).
@@ -43,8 +44,8 @@ Definition estimated (q : quota) (s : pair) (now : Z) : Z :=
 
 Definition counter_charge (q : quota) (s : pair) (now c : Z) : pair * mark :=
   let (k, p) := two q s now in
-  (Pair (k + c) p (window q) now (unexpired now (pairs_into q s now)),
-   (next_edge now (window q) - window q, 0, 0)).
+  let g := begins (pair_window s =? window q) (pair_began s) now in
+  (Pair (k + c) p (window q) now (unexpired now (pairs_into q s now)) g, mark_at g now (window q)).
 
 Definition counter_wait (q : quota) (s : pair) (now c : Z) : Z :=
   let target := limit q - c in
@@ -64,26 +65,25 @@ Definition counter_refund (q : quota) (s : pair) (now : Z) (r : receipt) (u : Z)
   let w := window (charged_under r) in
   let end_ := start + w in
   let own := falling end_ w in
-  let last := next_edge (pair_last s) (pair_window s) in
-  let is_this := (pair_window s =? w) && (end_ =? last) in
-  let is_before := (pair_window s =? w) && (end_ + w =? last) in
+  let is_this := is_counted (pair_window s) (pair_last s) (pair_began s) 0 r in
+  let is_before := is_counted (pair_window s) (pair_last s) (pair_began s) 1 r in
   if counts own now (pairs_into q s now) ||
      ((is_this || is_before) && (window q =? w) && (now <? zero own))
   then
     if is_this && (0 <? this s) then
       let k := Z.max 0 (Z.min u (this s)) in
-      (Pair (this s - k) (before s) (pair_window s) (pair_last s) (old_pairs s), k)
+      (Pair (this s - k) (before s) (pair_window s) (pair_last s) (old_pairs s) (pair_began s), k)
     else if is_before && (0 <? before s) then
       let k := Z.max 0 (Z.min u (before s)) in
-      (Pair (this s) (before s - k) (pair_window s) (pair_last s) (old_pairs s), k)
+      (Pair (this s) (before s - k) (pair_window s) (pair_last s) (old_pairs s) (pair_began s), k)
     else
       let (gs, k) := take_from own now u (old_pairs s) in
-      (Pair (this s) (before s) (pair_window s) (pair_last s) gs, k)
+      (Pair (this s) (before s) (pair_window s) (pair_last s) gs (pair_began s), k)
   else (s, 0).
 
 Definition changing_counter : limiter := {|
   kept := pair;
-  unused := Pair 0 0 0 0 [];
+  unused := Pair 0 0 0 0 [] 0;
   most_free := limit;
   free_under q s now := Z.max 0 (limit q - (estimated q s now + weigh now (pairs_into q s now)));
   charge_under := counter_charge;
@@ -91,14 +91,15 @@ Definition changing_counter : limiter := {|
   refund_under := counter_refund
 |}.
 
-(** Both counters hold at least what the charges of their periods have kept. A start is any state. *)
-Record pairs (w now : Z) (s : pair) (l : list entry) : Prop := {
+(** Both counters hold at least what the charges that they have counted have kept. *)
+Record pairs (now : Z) (s : pair) (l : list entry) : Prop := {
   carry_no_debts : no_debt (old_pairs s);
   this_nonneg : 0 <= this s;
   before_nonneg : 0 <= before s;
-  both_periods : l <> [] -> pair_window s = w /\ pair_last s <= now /\
-    sound_ledger (pair_last s) l /\ nets (of_period w (pair_last s / w)) l <= this s /\
-    nets (of_period w (pair_last s / w - 1)) l <= before s
+  pair_is_past : 0 <= now /\ pair_last s <= now;
+  pair_marks : marks (pair_window s) (pair_last s) (pair_began s) l;
+  this_holds : mine (is_counted (pair_window s) (pair_last s) (pair_began s) 0) l <= this s;
+  before_holds : mine (is_counted (pair_window s) (pair_last s) (pair_began s) 1) l <= before s
 }.
 
 Lemma pairs_into_is_no_debt : forall q s now, no_debt (old_pairs s) -> 0 <= this s -> 0 <= before s ->
@@ -123,145 +124,188 @@ Proof.
   exact (take_from_within _ _ _ _ _ _ Hu T).
 Qed.
 
-Lemma two_hold : forall q s l now t k p, valid_quota q -> pairs (window q) now s l -> now <= t ->
-  two q s t = (k, p) -> 0 <= k /\ 0 <= p /\
-  nets (of_period (window q) (t / window q)) l <= k /\
-  nets (of_period (window q) (t / window q - 1)) l <= p.
+Lemma two_nonneg : forall q s t k p, 0 <= this s -> 0 <= before s -> two q s t = (k, p) -> 0 <= k /\ 0 <= p.
 Proof.
-  intros q s l now t k p (_ & Hw & _) [_ Ht1 Hb Hp] Ht. unfold two.
-  rewrite period_edge, next_period_edge by assumption. intros E.
-  assert (G : 0 <= k /\ 0 <= p).
-  { destruct (_ =? window q); [|inversion E; lia]. destruct (_ =? _); [inversion E; lia|].
-    destruct (_ =? _); inversion E; lia. }
-  split; [apply G|]. split; [apply G|].
-  destruct l as [|e l]; [cbn; lia|].
-  destruct (Hp ltac:(discriminate)) as (Ew & Hl & S & Hs & Hs'). rewrite Ew, Z.eqb_refl in E.
-  pose proof (Z.div_le_mono (pair_last s) t (window q) Hw ltac:(lia)).
-  destruct (Z.eqb_spec (t / window q) (pair_last s / window q)) as [->|N]; [inversion E; subst; lia|].
-  rewrite (none_in_later_periods _ (t / window q) (pair_last s)) by (assumption || lia).
-  destruct (Z.eqb_spec (t / window q) (pair_last s / window q + 1)) as [->|N'].
-  - inversion E; subst. replace (pair_last s / window q + 1 - 1) with (pair_last s / window q) by lia. lia.
-  - rewrite (none_in_later_periods _ (t / window q - 1) (pair_last s)) by (assumption || lia). lia.
+  intros q s t k p Ht Hb E. unfold two in E. destruct (_ =? window q); [|inversion E; lia].
+  destruct (_ =? next_edge (pair_last s) _); [inversion E; lia|]. destruct (_ =? _); inversion E; lia.
 Qed.
 
-Lemma reached_pairs : forall q start begin s l now, no_debt (old_pairs start) -> 0 <= this start ->
-  0 <= before start -> valid_quota q -> reached changing_counter start begin s l now -> all_under q l ->
-  pairs (window q) now s l /\ Forall marked l.
+(** What a charge finds counted are the units of the charges that it leaves counted. *)
+Lemma two_hold : forall q s l now t k p, valid_quota q -> pairs now s l -> holds_net l -> now <= t ->
+  two q s t = (k, p) ->
+  let g := begins (pair_window s =? window q) (pair_began s) t in
+  mine (is_counted (window q) t g 0) l <= k /\ mine (is_counted (window q) t g 1) l <= p.
 Proof.
-  intros q start begin s l now Hd Hn Hb Hq H. pose proof Hq as (_ & Hw & _).
-  induction H as [|s l now q' t c s' mk H IH Ht Hq' Hc E
-    |s newer e older now q' t u s' k H IH Ht Hq' He Hu E]; intros A.
-  - split; [|constructor]. split; auto. congruence.
-  - destruct (all_under_head _ _ _ A) as [<- A']. cbn in Hq, Hw |- *. destruct (IH A') as [T M].
-    cbn in E. unfold counter_charge in E. destruct (two q' s t) as [k p] eqn:Tw.
-    pose proof (two_hold q' s l now t k p Hq T Ht Tw) as (T1 & T2 & T3 & T4).
-    pose proof (reached_is_sound _ _ _ _ _ _ a_counter_refunds_within H) as S.
-    inversion E; subst s' mk.
-    split; [split; cbn|constructor; [reflexivity|assumption]].
-    + apply no_debt_filter, pairs_into_is_no_debt; destruct T; assumption.
-    + lia.
-    + lia.
-    + intros _. unfold of_period at 1 3. cbn. rewrite Z.eqb_refl.
-      replace (t / window q' =? t / window q' - 1) with false by (symmetry; lia).
-      repeat split; try lia. constructor; [cbn; intuition lia|]. exact (sound_later now t l Ht S).
-  - pose proof (all_under_less _ _ _ _ _ A) as A'. destruct (IH A') as [T M].
-    destruct (a_counter_refunds_within _ _ _ _ _ _ _ (proj1 Hu) E) as [K1 K2].
-    assert (Me : marked e) by (apply Forall_app in M as [_ M]; exact (Forall_inv M)).
-    assert (Qe : entry_quota e = q) by (apply Forall_app in A' as [_ A']; exact (Forall_inv A')).
-    split; [|apply Forall_app in M as [M1 M2]; apply Forall_app; split;
-      [assumption|constructor; [exact Me|exact (Forall_inv_tail M2)]]].
-    destruct T as [T1 T2 T2' T3].
-    destruct (T3 ltac:(destruct newer; discriminate)) as (Ew & Hl & S & Hs & Hs').
-    pose proof (sound_less _ newer e older k ltac:(lia) S) as S'.
-    cbn in E. unfold counter_refund in E. unfold marked in Me. rewrite Qe in Me.
-    unfold entry_quota in Qe. rewrite Qe in E. destruct (left_mark (from e)) as [[i m1] m2]. cbn in Me.
-    assert (Ei : i + window q = next_edge (at_time e) (window q)) by lia.
-    rewrite Ei, Ew, Z.eqb_refl, period_edge in E by assumption. cbn [andb] in E.
-    rewrite (Z.eqb_sym (_ + _) (next_edge (pair_last s) _)), next_period_edge in E by assumption.
-    match type of E with (if ?b then _ else _) = _ => destruct b end.
-    2: { inversion E; subst s' k. split; auto. intros _. rewrite !nets_less.
-         destruct (of_period _ _ _), (of_period _ (_ - 1) _); repeat split; auto; lia. }
-    destruct (((at_time e / window q) =? (pair_last s / window q)) && (0 <? this s)) eqn:C.
-    { inversion E; subst s' k. apply andb_prop in C as [C1 C2]. split; cbn; auto; [lia|].
-      intros _. rewrite !nets_less. unfold of_period at 2 4. rewrite C1.
-      replace (at_time e / window q =? pair_last s / window q - 1) with false by (symmetry; lia).
-      repeat split; auto; lia. }
-    destruct ((pair_last s / window q =? at_time e / window q + 1) && (0 <? before s)) eqn:C'.
-    { inversion E; subst s' k. apply andb_prop in C' as [C1 C2]. split; cbn; auto; [lia|].
-      intros _. rewrite !nets_less. unfold of_period at 2 4.
-      replace (at_time e / window q =? pair_last s / window q) with false by (symmetry; lia).
-      replace (at_time e / window q =? pair_last s / window q - 1) with true by (symmetry; lia).
-      repeat split; auto; lia. }
-    destruct (take_from _ _ _ _) as [gs k'] eqn:Tk. inversion E; subst s' k'.
-    split; cbn; auto; [exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) Tk T1)|].
-    intros _. rewrite !nets_less.
-    destruct (of_period _ _ _), (of_period _ (_ - 1) _); repeat split; auto; lia.
+  intros q s l now t k p Hq [_ Ht1 Hb [_ Hl] M Hs Hs'] N Ht E. cbn. pose proof Hq as (_ & Hw & _).
+  pose proof (two_nonneg _ _ _ _ _ Ht1 Hb E) as [Kn Pn].
+  unfold two in E. rewrite period_edge, next_period_edge in E by assumption.
+  pose proof (Z.div_le_mono (pair_last s) t (window q) Hw ltac:(lia)) as D.
+  set (g := begins (pair_window s =? window q) (pair_began s) t).
+  assert (C : forall ago, 0 <= ago -> Forall (fun e => is_counted (window q) t g ago (from e) = true ->
+    pair_window s = window q /\ t / window q - pair_last s / window q <= ago /\
+    is_counted (pair_window s) (pair_last s) (pair_began s) (ago - (t / window q - pair_last s / window q))
+      (from e) = true) l).
+  { intros ago Ha. apply Forall_forall. intros e I C.
+    exact (counted_before (pair_window s) (pair_last s) (pair_began s) l q t ago e Hq M I ltac:(lia) Ha C). }
+  pose proof (C 0 ltac:(lia)) as C0. pose proof (C 1 ltac:(lia)) as C1. clear C.
+  destruct (Z.eqb_spec (pair_window s) (window q)) as [Ew|Ew].
+  2: { inversion E; subst k p. rewrite !mine_none; [lia| |].
+       - revert C1. apply Forall_impl. intros e F A. destruct (F A). contradiction.
+       - revert C0. apply Forall_impl. intros e F A. destruct (F A). contradiction. }
+  destruct (Z.eqb_spec (t / window q) (pair_last s / window q)) as [Et|Et].
+  { inversion E; subst k p. split; [etransitivity; [|exact Hs]|etransitivity; [|exact Hs']]; apply mine_le; try assumption.
+    - revert C0. apply Forall_impl. intros e F A. destruct (F A) as (_ & _ & G). rewrite Et, Z.sub_diag in G. exact G.
+    - revert C1. apply Forall_impl. intros e F A. destruct (F A) as (_ & _ & G). rewrite Et, Z.sub_diag in G. exact G. }
+  destruct (Z.eqb_spec (t / window q) (pair_last s / window q + 1)) as [Et'|Et'].
+  { inversion E; subst k p. split.
+    - rewrite mine_none; [lia|]. revert C0. apply Forall_impl. intros e F A. destruct (F A) as (_ & G & _). lia.
+    - etransitivity; [|exact Hs]. apply mine_le; [assumption|]. revert C1. apply Forall_impl. intros e F A.
+      destruct (F A) as (_ & _ & G). replace (1 - _) with 0 in G by lia. exact G. }
+  inversion E; subst k p. rewrite !mine_none; [lia| |].
+  - revert C1. apply Forall_impl. intros e F A. destruct (F A) as (_ & G & _). lia.
+  - revert C0. apply Forall_impl. intros e F A. destruct (F A) as (_ & G & _). lia.
+Qed.
+
+Lemma reached_pairs : forall s l now, reached changing_counter (Pair 0 0 0 0 [] 0) 0 s l now ->
+  pairs now s l.
+Proof.
+  intros s l now H.
+  induction H as [|s l now q t c s' mk H IH Ht Hq Hc E
+    |s newer e older now q t u s' k H IH Ht Hq He Hu E].
+  - split; cbn; try lia; [constructor|apply no_marks].
+  - pose proof (sound_holds_net _ _ (reached_is_sound _ _ _ _ _ _ a_counter_refunds_within H)) as N.
+    cbn in E. unfold counter_charge in E. destruct (two q s t) as [k p] eqn:Tw.
+    pose proof (two_hold q s l now t k p Hq IH N Ht Tw) as [T1 T2].
+    pose proof (two_nonneg _ _ _ _ _ (this_nonneg _ _ _ IH) (before_nonneg _ _ _ IH) Tw) as [Kn Pn].
+    destruct IH as [I1 I2 I3 I4 I5 _ _]. inversion E; subst s' mk.
+    assert (A : is_counted (window q) t (begins (pair_window s =? window q) (pair_began s) t) 1
+      (Receipt q (mark_at (begins (pair_window s =? window q) (pair_began s) t) t (window q))) = false).
+    { destruct Hq as (_ & Hw & _). unfold is_counted, mark_at, start_of. cbn [left_mark charged_under].
+      replace (next_edge t (window q) =? _) with false by (symmetry; lia).
+      rewrite andb_false_r. reflexivity. }
+    split; cbn; try lia.
+    + apply no_debt_filter, pairs_into_is_no_debt; assumption.
+    + apply (marks_charged (pair_window s) (pair_last s)); [assumption|lia|lia|assumption].
+    + match goal with |- context [if ?b then _ else _] => destruct b end; lia.
+    + match goal with |- context [if ?b then _ else _] => replace b with false by (symmetry; exact A) end. lia.
+  - destruct (a_counter_refunds_within _ _ _ _ _ _ _ (proj1 Hu) E) as [K1 K2].
+    destruct IH as [I1 I2 I2' I3 I4 I5 I6].
+    cbn in E. unfold counter_refund in E. destruct (left_mark (from e)) as [[i m1] m2] eqn:Em.
+    pose proof (marks_refunded _ _ _ _ _ _ k I4) as M.
+    pose proof (mine_less (is_counted (pair_window s) (pair_last s) (pair_began s) 0) newer e older k) as L.
+    pose proof (mine_less (is_counted (pair_window s) (pair_last s) (pair_began s) 1) newer e older k) as L'.
+    assert (X : is_counted (pair_window s) (pair_last s) (pair_began s) 0 (from e) = true ->
+      is_counted (pair_window s) (pair_last s) (pair_began s) 1 (from e) = false \/ window (charged_under (from e)) = 0).
+    { unfold is_counted. rewrite Em. intros X. apply andb_prop in X as [X _]. apply andb_prop in X as [_ X].
+      apply Z.eqb_eq in X. destruct (Z.eq_dec (window (charged_under (from e))) 0) as [|Z0]; [right; assumption|left].
+      replace (next_edge _ _ =? i + _ + 1 * _) with false by (symmetry; apply Z.eqb_neq; lia).
+      rewrite andb_false_r. reflexivity. }
+    assert (W0 : window (charged_under (from e)) <> 0).
+    { pose proof (reached_is_sound _ _ _ _ _ _ a_counter_refunds_within H) as S.
+      apply Forall_app in S as [_ S]. apply Forall_inv in S. destruct S as (_ & _ & _ & S & _).
+      unfold entry_quota in S. lia. }
+    destruct (_ || _).
+    2: { inversion E; subst s' k. split; auto; try lia; [rewrite L|rewrite L'];
+         match goal with |- context [if ?b then _ else _] => destruct b end; lia. }
+    destruct (is_counted (pair_window s) (pair_last s) (pair_began s) 0 (from e)) eqn:C; cbn [andb] in E.
+    + destruct (X eq_refl) as [C'|]; [|contradiction]. rewrite C' in E, L'. cbn [andb] in E.
+      destruct (0 <? this s).
+      * inversion E; subst s' k. split; cbn; auto; lia.
+      * destruct (take_from _ _ _ _) as [gs k'] eqn:Tk. inversion E; subst s' k'.
+        split; cbn; auto; try lia. exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) Tk I1).
+    + destruct (is_counted (pair_window s) (pair_last s) (pair_began s) 1 (from e)) eqn:C'; cbn [andb] in E.
+      * destruct (0 <? before s).
+        -- inversion E; subst s' k. split; cbn; auto; lia.
+        -- destruct (take_from _ _ _ _) as [gs k'] eqn:Tk. inversion E; subst s' k'.
+           split; cbn; auto; try lia. exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) Tk I1).
+      * destruct (take_from _ _ _ _) as [gs k'] eqn:Tk. inversion E; subst s' k'.
+        split; cbn; auto; try lia. exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) Tk I1).
+Qed.
+
+(** A charge finds at least what the newest charges of its quota have kept in its period, and in the one
+    before. *)
+Lemma two_hold_run : forall q s l now t n k p, valid_quota q -> pairs now s l -> holds_net l -> now <= t ->
+  all_under q (firstn n l) -> two q s t = (k, p) ->
+  nets (of_period (window q) (t / window q)) (firstn n l) <= k /\
+  nets (of_period (window q) (t / window q - 1)) (firstn n l) <= p.
+Proof.
+  intros q s l now t n k p Hq [_ Ht1 Hb [_ Hl] M Hs Hs'] N Ht A E. pose proof Hq as (_ & Hw & _).
+  pose proof (two_nonneg _ _ _ _ _ Ht1 Hb E) as [Kn Pn].
+  assert (G : firstn n l = [] \/ firstn n l <> []) by (destruct (firstn n l); [left|right]; congruence).
+  destruct G as [->|G]; [cbn; lia|].
+  pose proof (fun p => run_is_counted _ _ _ _ n (window q) p Hw M (all_under_windows q n l A) G) as R.
+  destruct (R 0) as [Ew _]. rewrite Ew in *.
+  unfold two in E. rewrite period_edge, next_period_edge, Ew, Z.eqb_refl in E by assumption.
+  pose proof (Z.div_le_mono (pair_last s) t (window q) Hw ltac:(lia)) as D.
+  destruct (Z.eqb_spec (t / window q) (pair_last s / window q)) as [Et|Et].
+  { inversion E; subst k p. rewrite Et. split.
+    - destruct (R (pair_last s / window q)) as [_ R']. rewrite Z.sub_diag in R'.
+      etransitivity; [|exact Hs]. apply nets_mine; assumption.
+    - destruct (R (pair_last s / window q - 1)) as [_ R'].
+      replace (pair_last s / window q - (pair_last s / window q - 1)) with 1 in R' by lia.
+      etransitivity; [|exact Hs']. apply nets_mine; assumption. }
+  rewrite (none_after_the_last _ _ _ _ n _ (t / window q) Hw M) by lia.
+  destruct (Z.eqb_spec (t / window q) (pair_last s / window q + 1)) as [Et'|Et'].
+  - inversion E; subst k p. split; [lia|].
+    replace (t / window q - 1) with (pair_last s / window q) by lia.
+    destruct (R (pair_last s / window q)) as [_ R']. rewrite Z.sub_diag in R'.
+    etransitivity; [|exact Hs]. apply nets_mine; assumption.
+  - rewrite (none_after_the_last _ _ _ _ n _ (t / window q - 1) Hw M) by lia. lia.
 Qed.
 
 (** Two neighbouring periods: if the older one has a unit, the newer one has less than the limit. *)
-Lemma two_changed_periods : forall q start begin s l now p, no_debt (old_pairs start) -> 0 <= this start ->
-  0 <= before start -> valid_quota q -> reached changing_counter start begin s l now -> all_under q l ->
-  nets (of_period (window q) p) l <= limit q /\
-  (0 < nets (of_period (window q) (p - 1)) l -> nets (of_period (window q) p) l <= limit q - 1).
+Lemma two_changed_periods : forall q s l now p n, valid_quota q ->
+  reached changing_counter (Pair 0 0 0 0 [] 0) 0 s l now -> all_under q (firstn n l) ->
+  nets (of_period (window q) p) (firstn n l) <= limit q /\
+  (0 < nets (of_period (window q) (p - 1)) (firstn n l) ->
+   nets (of_period (window q) p) (firstn n l) <= limit q - 1).
 Proof.
-  intros q start begin s l now p Hd Hn Hb Hq H. pose proof Hq as (HL & Hw & _).
+  intros q s l now p n Hq H. pose proof Hq as (HL & Hw & _). revert n.
   induction H as [|s l now q' t c s' mk H IH Ht Hq' Hc E
-    |s newer e older now q' t u s' k H IH Ht Hq' He Hu E]; intros A.
-  - cbn. lia.
-  - destruct (all_under_head _ _ _ A) as [<- A']. cbn in Hq, HL, Hw, IH |- *.
-    destruct (reached_pairs q' start begin s l now Hd Hn Hb Hq H A') as [T _].
+    |s newer e older now q' t u s' k H IH Ht Hq' He Hu E]; intros n A.
+  - destruct n; cbn; lia.
+  - destruct n as [|n]; cbn in A |- *; [lia|].
+    destruct (all_under_head _ _ _ A) as [Qe A']. cbn in Qe. subst q'. cbn [at_time net].
+    pose proof (reached_pairs s l now H) as T.
     pose proof (reached_is_sound _ _ _ _ _ _ a_counter_refunds_within H) as S.
-    cbn in Hc. unfold estimated in Hc. destruct (two q' s t) as [k pr] eqn:Tw.
-    pose proof (two_hold q' s l now t k pr Hq T Ht Tw) as (T1 & T2 & T3 & T4).
-    pose proof (weigh_nonneg t _ (pairs_into_is_no_debt q' s t (carry_no_debts _ _ _ _ T)
-      (this_nonneg _ _ _ _ T) (before_nonneg _ _ _ _ T))).
-    assert (Hp : 0 < next_edge t (window q') - t).
-    { unfold next_edge. pose proof (floor_lt t (window q') (t / window q' + 1) Hw). lia. }
-    pose proof (ceiling_nonneg (pr * (next_edge t (window q') - t)) (window q') Hw ltac:(nia)).
-    destruct (IH A') as [I1 I2]. unfold of_period at 1 3 5.
-    destruct (Z.eqb_spec (t / window q') p) as [<-|N].
-    + replace (t / window q' =? t / window q' - 1) with false by (symmetry; lia).
+    pose proof (sound_holds_net _ _ S) as N.
+    cbn in Hc. unfold estimated in Hc. destruct (two q s t) as [k pr] eqn:Tw.
+    pose proof (two_hold_run q s l now t n k pr Hq T N Ht A' Tw) as [T3 T4].
+    pose proof (two_nonneg _ _ _ _ _ (this_nonneg _ _ _ T) (before_nonneg _ _ _ T) Tw) as [T1 T2].
+    pose proof (weigh_nonneg t _ (pairs_into_is_no_debt q s t (carry_no_debts _ _ _ T)
+      (this_nonneg _ _ _ T) (before_nonneg _ _ _ T))).
+    assert (Hp : 0 < next_edge t (window q) - t).
+    { unfold next_edge. pose proof (floor_lt t (window q) (t / window q + 1) Hw). lia. }
+    pose proof (ceiling_nonneg (pr * (next_edge t (window q) - t)) (window q) Hw ltac:(nia)).
+    destruct (IH n A') as [I1 I2]. unfold of_period at 1 3 5.
+    destruct (Z.eqb_spec (t / window q) p) as [<-|Np].
+    + replace (t / window q =? t / window q - 1) with false by (symmetry; lia).
       split; [lia|]. intros G.
-      pose proof (ceiling_pos (pr * (next_edge t (window q') - t)) (window q') Hw ltac:(nia)). lia.
-    + destruct (Z.eqb_spec (t / window q') (p - 1)) as [N'|N']; [|lia].
-      rewrite (none_in_later_periods _ p t) by (assumption || lia || exact (sound_later now t l Ht S)).
-      lia.
+      pose proof (ceiling_pos (pr * (next_edge t (window q) - t)) (window q) Hw ltac:(nia)). lia.
+    + destruct (Z.eqb_spec (t / window q) (p - 1)) as [N'|N']; [|lia].
+      rewrite (none_in_later_periods _ p t);
+        [lia|assumption|exact (sound_firstn _ n _ (sound_later now t l Ht S))|lia].
   - destruct (a_counter_refunds_within _ _ _ _ _ _ _ (proj1 Hu) E).
-    destruct (IH (all_under_less _ _ _ _ _ A)) as [I1 I2]. rewrite !nets_less.
-    destruct (of_period _ p _), (of_period _ (_ - 1) _); lia.
+    pose proof (firstn_all_under q n newer e older k A) as A'.
+    destruct (IH n A') as [I1 I2].
+    pose proof (firstn_less (of_period (window q) p) n newer e older k ltac:(lia)).
+    pose proof (firstn_less (of_period (window q) (p - 1)) n newer e older k ltac:(lia)). lia.
 Qed.
 
-Theorem changing_counter_bound : forall q start begin s l now x, no_debt (old_pairs start) ->
-  0 <= this start -> 0 <= before start -> valid_quota q ->
-  reached changing_counter start begin s l now -> all_under q l ->
-  nets (within (x - window q) x) l <= 2 * limit q - 1.
+Theorem changing_counter_bound : forall q s l now n x, valid_quota q ->
+  reached changing_counter (Pair 0 0 0 0 [] 0) 0 s l now -> all_under q (firstn n l) ->
+  nets (within (x - window q) x) (firstn n l) <= 2 * limit q - 1.
 Proof.
-  intros q start begin s l now x Hd Hn Hb Hq H A. pose proof Hq as (HL & Hw & _).
-  pose proof (reached_is_sound _ _ _ _ _ _ a_counter_refunds_within H) as S.
+  intros q s l now n x Hq H A. pose proof Hq as (HL & Hw & _).
+  pose proof (sound_firstn _ n _ (reached_is_sound _ _ _ _ _ _ a_counter_refunds_within H)) as S.
   pose proof (nets_cover _ _ _ _ _ S (window_meets_two_periods (window q) Hw x)).
-  destruct (two_changed_periods q start begin s l now (x / window q) Hd Hn Hb Hq H A).
-  destruct (two_changed_periods q start begin s l now (x / window q - 1) Hd Hn Hb Hq H A).
+  destruct (two_changed_periods q s l now (x / window q) n Hq H A).
+  destruct (two_changed_periods q s l now (x / window q - 1) n Hq H A).
   pose proof (nets_nonneg (of_period (window q) (x / window q - 1)) _ _ S). lia.
 Qed.
 
-(** Every state that charges and refunds lead to is a start for what follows. *)
+(** Every state that charges and refunds lead to is sound. *)
 Lemma reached_counter_is_sound : forall s l now,
-  reached changing_counter (Pair 0 0 0 0 []) 0 s l now ->
+  reached changing_counter (Pair 0 0 0 0 [] 0) 0 s l now ->
   no_debt (old_pairs s) /\ 0 <= this s /\ 0 <= before s.
-Proof.
-  intros s l now H. induction H as [|s l now q t c s' mk H (IH1 & IH2 & IH3) Ht Hq Hc E
-    |s newer e older now q t u s' k H (IH1 & IH2 & IH3) Ht Hq He Hu E].
-  - cbn. split; [constructor|lia].
-  - cbn in E. unfold counter_charge in E. destruct (two q s t) as [a b] eqn:T. inversion E. cbn.
-    split; [apply no_debt_filter, pairs_into_is_no_debt; assumption|].
-    unfold two in T. destruct (_ =? window q); [|inversion T; lia].
-    destruct (_ =? next_edge (pair_last s) _); [inversion T; lia|]. destruct (_ =? _); inversion T; lia.
-  - cbn in E. unfold counter_refund in E. destruct (left_mark (from e)) as [[i m1] m2].
-    match type of E with (if ?b then _ else _) = _ => destruct b end; [|inversion E; subst; auto].
-    match type of E with (if ?b then _ else _) = _ => destruct b end;
-      [inversion E; cbn; repeat split; auto; lia|].
-    match type of E with (if ?b then _ else _) = _ => destruct b end;
-      [inversion E; cbn; repeat split; auto; lia|].
-    destruct (take_from _ _ _ _) as [gs k'] eqn:T. inversion E; cbn.
-    split; [exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) T IH1)|auto].
-Qed.
+Proof. intros s l now H. destruct (reached_pairs s l now H). auto. Qed.

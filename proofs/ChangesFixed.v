@@ -1,11 +1,14 @@
 (** Fixed window under changes and refunds. The model of [src/algorithm/fixed_window.rs] and
     [lua/fixed_window.lua].
 
-    [changing_window_bound] is the promise: from a change on, no window has more than [2 L] net units. *)
+    [changing_window_bound] is the promise: from a change on, no window has more than [2 L] net units,
+    whatever is refunded. *)
 
-From Proofs Require Import Changes Carried FixedWindow.
+From Proofs Require Import Changes Carried FixedWindow Generations.
 
-Record periods := Periods { tally : Z; tally_window : Z; tally_last : Z; old_units : list group }.
+Record periods := Periods {
+  tally : Z; tally_window : Z; tally_last : Z; old_units : list group; began : Z
+}.
 
 Definition step (end_ : Z) : ramp := Ramp end_ end_.
 
@@ -25,8 +28,9 @@ Definition fixed_used (q : quota) (s : periods) (now t : Z) : Z :=
   (if t <? next_edge now (window q) then tallied q s now else 0) + weigh t (carried_into q s now).
 
 Definition fixed_charge (q : quota) (s : periods) (now c : Z) : periods * mark :=
-  (Periods (tallied q s now + c) (window q) now (unexpired now (carried_into q s now)),
-   (next_edge now (window q) - window q, 0, 0)).
+  let g := begins (tally_window s =? window q) (began s) now in
+  (Periods (tallied q s now + c) (window q) now (unexpired now (carried_into q s now)) g,
+   mark_at g now (window q)).
 
 Definition fixed_wait (q : quota) (s : periods) (now c : Z) : Z :=
   let target := limit q - c in
@@ -40,21 +44,21 @@ Definition fixed_refund (q : quota) (s : periods) (now : Z) (r : receipt) (u : Z
   let '(start, _, _) := left_mark r in
   let w := window (charged_under r) in
   let end_ := start + w in
-  let is_current := (tally_window s =? w) && (next_edge (tally_last s) w =? end_) in
+  let is_current := is_counted (tally_window s) (tally_last s) (began s) 0 r in
   if counts (step end_) now (carried_into q s now) ||
      (is_current && (w =? window q) && (next_edge now (window q) =? end_))
   then
     if is_current && (0 <? tally s) then
       let k := Z.max 0 (Z.min u (tally s)) in
-      (Periods (tally s - k) (tally_window s) (tally_last s) (old_units s), k)
+      (Periods (tally s - k) (tally_window s) (tally_last s) (old_units s) (began s), k)
     else
       let (gs, k) := take_from (step end_) now u (old_units s) in
-      (Periods (tally s) (tally_window s) (tally_last s) gs, k)
+      (Periods (tally s) (tally_window s) (tally_last s) gs (began s), k)
   else (s, 0).
 
 Definition changing_window : limiter := {|
   kept := periods;
-  unused := Periods 0 0 0 [];
+  unused := Periods 0 0 0 [] 0;
   most_free := limit;
   free_under q s now := Z.max 0 (limit q - fixed_used q s now now);
   charge_under := fixed_charge;
@@ -81,80 +85,88 @@ Proof.
   exact (take_from_within _ _ _ _ _ _ Hu T).
 Qed.
 
-(** The counter holds at least what the charges of its period have kept. A start is any state: whatever
-    was charged before, under other quotas. *)
-Record tallies (w now : Z) (s : periods) (l : list entry) : Prop := {
+(** The counter holds at least what the charges that it has counted have kept. *)
+Record tallies (now : Z) (s : periods) (l : list entry) : Prop := {
   carry_no_debt : no_debt (old_units s);
   tally_nonneg : 0 <= tally s;
-  tally_period : l <> [] -> tally_window s = w /\ tally_last s <= now /\
-    sound_ledger (tally_last s) l /\ nets (of_period w (tally_last s / w)) l <= tally s
+  last_is_past : 0 <= now /\ tally_last s <= now;
+  tally_marks : marks (tally_window s) (tally_last s) (began s) l;
+  tally_holds : mine (is_counted (tally_window s) (tally_last s) (began s) 0) l <= tally s
 }.
 
-(** The mark of a charge is the start of its period. *)
-Definition marked (e : entry) : Prop :=
-  fst (fst (left_mark (from e))) = next_edge (at_time e) (window (entry_quota e)) - window (entry_quota e).
+Lemma tallied_nonneg : forall q s t, 0 <= tally s -> 0 <= tallied q s t.
+Proof. intros. unfold tallied. destruct (_ && _); lia. Qed.
+
+(** What a charge finds counted are the units of the charges that it leaves counted. *)
+Lemma tallied_holds : forall q s l now t, valid_quota q -> tallies now s l -> holds_net l -> now <= t ->
+  mine (is_counted (window q) t (begins (tally_window s =? window q) (began s) t) 0) l <= tallied q s t.
+Proof.
+  intros q s l now t Hq [_ Hn [_ Hl] M Hs] N Ht. pose proof Hq as (_ & Hw & _).
+  unfold tallied. rewrite period_edge by assumption.
+  destruct ((tally_window s =? window q) && (t / window q =? tally_last s / window q)) eqn:B.
+  - apply andb_prop in B as [B1 B2]. apply Z.eqb_eq in B2.
+    etransitivity; [|exact Hs]. apply mine_le; [assumption|]. apply Forall_forall. intros e I C.
+    destruct (counted_before (tally_window s) (tally_last s) (began s) l q t 0 e Hq M I ltac:(lia) ltac:(lia) C) as (_ & _ & C').
+    rewrite B2, Z.sub_diag in C'. exact C'.
+  - rewrite mine_none; [lia|]. apply Forall_forall. intros e I C.
+    destruct (counted_before (tally_window s) (tally_last s) (began s) l q t 0 e Hq M I ltac:(lia) ltac:(lia) C) as (E & D & _).
+    pose proof (Z.div_le_mono (tally_last s) t (window q) Hw ltac:(lia)).
+    rewrite E, Z.eqb_refl in B. cbn in B. lia.
+Qed.
+
+Lemma reached_tallies : forall s l now, reached changing_window (Periods 0 0 0 [] 0) 0 s l now ->
+  tallies now s l.
+Proof.
+  intros s l now H.
+  induction H as [|s l now q t c s' mk H IH Ht Hq Hc E
+    |s newer e older now q t u s' k H IH Ht Hq He Hu E].
+  - split; cbn; try lia; [constructor|apply no_marks].
+  - pose proof (sound_holds_net _ _ (reached_is_sound _ _ _ _ _ _ a_window_refunds_within H)) as N.
+    pose proof (tallied_holds q s l now t Hq IH N Ht) as T.
+    pose proof (tallied_nonneg q s t (tally_nonneg _ _ _ IH)).
+    destruct IH as [I1 I2 I3 I4 _]. cbn in E. unfold fixed_charge in E. inversion E; subst s' mk.
+    split; cbn; try lia.
+    + apply no_debt_filter, carried_into_is_no_debt; assumption.
+    + apply (marks_charged (tally_window s) (tally_last s)); [assumption|lia|lia|assumption].
+    + match goal with |- context [if ?b then _ else _] => destruct b end; lia.
+  - destruct (a_window_refunds_within _ _ _ _ _ _ _ (proj1 Hu) E) as [K1 K2].
+    destruct IH as [I1 I2 I3 I4 I5].
+    cbn in E. unfold fixed_refund in E. destruct (left_mark (from e)) as [[i m1] m2] eqn:Em.
+    pose proof (marks_refunded _ _ _ _ _ _ k I4) as M.
+    pose proof (mine_less (is_counted (tally_window s) (tally_last s) (began s) 0) newer e older k) as L.
+    destruct (_ || _).
+    2: { inversion E; subst s' k. split; auto; [lia|]. rewrite L. match goal with |- context [if ?b then _ else _] => destruct b end; lia. }
+    destruct (is_counted (tally_window s) (tally_last s) (began s) 0 (from e)) eqn:C; cbn [andb] in E.
+    + destruct (0 <? tally s).
+      * inversion E; subst s' k. split; cbn; auto; try lia.
+      * destruct (take_from _ _ _ _) as [gs k'] eqn:Tk. inversion E; subst s' k'.
+        split; cbn; auto; try lia. exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) Tk I1).
+    + destruct (take_from _ _ _ _) as [gs k'] eqn:Tk. inversion E; subst s' k'.
+      split; cbn; auto; try lia. exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) Tk I1).
+Qed.
+
+(** A charge finds at least what the newest charges of its quota have kept in its period. *)
+Lemma tallied_holds_run : forall q s l now t n, valid_quota q -> tallies now s l -> holds_net l ->
+  now <= t -> all_under q (firstn n l) ->
+  nets (of_period (window q) (t / window q)) (firstn n l) <= tallied q s t.
+Proof.
+  intros q s l now t n Hq [_ Hn [_ Hl] M Hs] N Ht A. pose proof Hq as (_ & Hw & _).
+  assert (G : firstn n l = [] \/ firstn n l <> []) by (destruct (firstn n l); [left|right]; congruence).
+  destruct G as [->|G]; [exact (tallied_nonneg q s t Hn)|].
+  destruct (run_is_counted _ _ _ _ n (window q) (t / window q) Hw M (all_under_windows q n l A) G) as [Ew R].
+  unfold tallied. rewrite period_edge, Ew, Z.eqb_refl by assumption. cbn [andb].
+  destruct (Z.eqb_spec (t / window q) (tally_last s / window q)) as [Et|Et].
+  - rewrite Et, Z.sub_diag in R. rewrite Et. etransitivity; [|exact Hs]. apply nets_mine; [assumption|].
+    rewrite Ew in *. exact R.
+  - pose proof (Z.div_le_mono (tally_last s) t (window q) Hw ltac:(lia)).
+    rewrite (none_after_the_last _ _ _ _ _ _ _ Hw M); lia.
+Qed.
 
 Lemma none_in_later_periods : forall w p now l, 0 < w -> sound_ledger now l -> now / w < p ->
   nets (of_period w p) l = 0.
 Proof.
   intros w p now l Hw S Hp. apply (nets_none _ now); [assumption|]. intros t Ht. unfold of_period.
   pose proof (Z.div_le_mono t now w Hw Ht). lia.
-Qed.
-
-Lemma sound_nil : forall now, sound_ledger now [].
-Proof. constructor. Qed.
-
-Lemma tallied_holds : forall q s l now t, valid_quota q -> tallies (window q) now s l -> now <= t ->
-  0 <= tallied q s t /\ nets (of_period (window q) (t / window q)) l <= tallied q s t.
-Proof.
-  intros q s l now t (_ & Hw & _) [_ Hn Hp] Ht. unfold tallied. rewrite period_edge by assumption.
-  destruct l as [|e l]; [cbn; destruct (_ && _); lia|].
-  destruct (Hp ltac:(discriminate)) as (Ew & Hl & S & Hs). rewrite Ew, Z.eqb_refl. cbn [andb].
-  destruct (Z.eqb_spec (t / window q) (tally_last s / window q)) as [->|N]; [lia|].
-  pose proof (Z.div_le_mono (tally_last s) t (window q) Hw ltac:(lia)).
-  rewrite (none_in_later_periods _ _ (tally_last s)) by (assumption || lia). lia.
-Qed.
-
-Lemma reached_tallies : forall q start begin s l now, no_debt (old_units start) -> 0 <= tally start ->
-  valid_quota q -> reached changing_window start begin s l now -> all_under q l ->
-  tallies (window q) now s l /\ Forall marked l.
-Proof.
-  intros q start begin s l now Hd Hn Hq H. pose proof Hq as (_ & Hw & _).
-  induction H as [|s l now q' t c s' mk H IH Ht Hq' Hc E
-    |s newer e older now q' t u s' k H IH Ht Hq' He Hu E]; intros A.
-  - split; [|constructor]. split; auto. congruence.
-  - destruct (all_under_head _ _ _ A) as [<- A']. cbn in Hq, Hw |- *. destruct (IH A') as [T M].
-    pose proof (tallied_holds q' s l now t Hq T Ht) as [T1 T2].
-    pose proof (reached_is_sound _ _ _ _ _ _ a_window_refunds_within H) as S.
-    cbn in E. unfold fixed_charge in E. inversion E; subst s' mk.
-    split; [split; cbn|constructor; [reflexivity|assumption]].
-    + apply no_debt_filter, carried_into_is_no_debt; destruct T; assumption.
-    + lia.
-    + intros _. unfold of_period at 1. cbn. rewrite Z.eqb_refl. repeat split; try lia.
-      constructor; [cbn; intuition lia|]. exact (sound_later now t l Ht S).
-  - pose proof (all_under_less _ _ _ _ _ A) as A'. destruct (IH A') as [T M].
-    destruct (a_window_refunds_within _ _ _ _ _ _ _ (proj1 Hu) E) as [K1 K2].
-    assert (Me : marked e) by (apply Forall_app in M as [_ M]; exact (Forall_inv M)).
-    assert (Qe : entry_quota e = q) by (apply Forall_app in A' as [_ A']; exact (Forall_inv A')).
-    split; [|apply Forall_app in M as [M1 M2]; apply Forall_app; split;
-      [assumption|constructor; [exact Me|exact (Forall_inv_tail M2)]]].
-    destruct T as [T1 T2 T3]. destruct (T3 ltac:(destruct newer; discriminate)) as (Ew & Hl & S & Hs).
-    pose proof (sound_less _ newer e older k ltac:(lia) S) as S'.
-    cbn in E. unfold fixed_refund in E. unfold marked in Me. rewrite Qe in Me.
-    unfold entry_quota in Qe. rewrite Qe in E. destruct (left_mark (from e)) as [[i m1] m2]. cbn in Me.
-    assert (P : (next_edge (tally_last s) (window q) =? i + window q) = (at_time e / window q =? tally_last s / window q)).
-    { subst i. replace (next_edge (at_time e) (window q) - window q + window q)
-        with (next_edge (at_time e) (window q)) by lia. rewrite Z.eqb_sym. apply period_edge. assumption. }
-    rewrite P, Ew, Z.eqb_refl in E. cbn [andb] in E. clear P.
-    destruct (_ || _).
-    2: { inversion E; subst s' k. split; auto. intros _. rewrite nets_less.
-         destruct (of_period _ _ _); repeat split; auto; lia. }
-    destruct (((at_time e / window q) =? (tally_last s / window q)) && (0 <? tally s)) eqn:C.
-    + inversion E; subst s' k. apply andb_prop in C as [C1 C2]. split; cbn; auto; [lia|].
-      intros _. rewrite nets_less. unfold of_period at 2. rewrite C1. repeat split; auto; lia.
-    + destruct (take_from _ _ _ _) as [gs k'] eqn:Tk. inversion E; subst s' k'.
-      split; cbn; auto; [exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) Tk T1)|].
-      intros _. rewrite nets_less. destruct (of_period _ _ _); repeat split; auto; lia.
 Qed.
 
 Lemma fixed_used_now : forall q s t, valid_quota q ->
@@ -165,50 +177,35 @@ Proof.
   replace (t <? _) with true by (symmetry; lia). reflexivity.
 Qed.
 
-Lemma a_changed_period : forall q start begin s l now p, no_debt (old_units start) -> 0 <= tally start ->
-  valid_quota q -> reached changing_window start begin s l now -> all_under q l ->
-  nets (of_period (window q) p) l <= limit q.
+(** A period has at most the limit, of the newest charges of one quota. *)
+Lemma a_changed_period : forall q s l now p n, valid_quota q ->
+  reached changing_window (Periods 0 0 0 [] 0) 0 s l now -> all_under q (firstn n l) ->
+  nets (of_period (window q) p) (firstn n l) <= limit q.
 Proof.
-  intros q start begin s l now p Hd Hn Hq H. pose proof Hq as (HL & _ & _).
-  induction H as [|s l now q' t c s' mk H IH Ht Hq' Hc E
-    |s newer e older now q' t u s' k H IH Ht Hq' He Hu E]; intros A.
-  - cbn. lia.
-  - destruct (all_under_head _ _ _ A) as [<- A']. cbn in Hq, HL, IH |- *.
-    destruct (reached_tallies q' start begin s l now Hd Hn Hq H A') as [T _].
-    pose proof (tallied_holds q' s l now t Hq T Ht) as [T1 T2].
-    cbn in Hc. rewrite fixed_used_now in Hc by assumption.
-    pose proof (weigh_nonneg t _ (carried_into_is_no_debt q' s t (carry_no_debt _ _ _ _ T) (tally_nonneg _ _ _ _ T))).
-    specialize (IH A'). unfold of_period at 1.
-    destruct (Z.eqb_spec (t / window q') p) as [<-|]; lia.
-  - destruct (a_window_refunds_within _ _ _ _ _ _ _ (proj1 Hu) E).
-    specialize (IH (all_under_less _ _ _ _ _ A)). rewrite nets_less. destruct (of_period _ _ _); lia.
+  intros q s l now p n Hq H. pose proof Hq as (HL & _ & _).
+  refine (room_is_a_bound changing_window (Periods 0 0 0 [] 0) 0 q (of_period (window q) p) (limit q)
+    a_window_refunds_within ltac:(lia) _ s l now n H).
+  clear s l now n H. intros s l now t c n H Ht _ Hc A P. pose proof (reached_tallies s l now H) as T.
+  pose proof (sound_holds_net _ _ (reached_is_sound _ _ _ _ _ _ a_window_refunds_within H)) as N.
+  pose proof (tallied_holds_run q s l now t n Hq T N Ht A) as R.
+  unfold of_period in P. apply Z.eqb_eq in P. rewrite P in R.
+  cbn in Hc. rewrite fixed_used_now in Hc by assumption.
+  pose proof (weigh_nonneg t _ (carried_into_is_no_debt q s t (carry_no_debt _ _ _ T) (tally_nonneg _ _ _ T))).
+  lia.
 Qed.
 
-Theorem changing_window_bound : forall q start begin s l now x, no_debt (old_units start) ->
-  0 <= tally start -> valid_quota q -> reached changing_window start begin s l now -> all_under q l ->
-  nets (within (x - window q) x) l <= 2 * limit q.
+Theorem changing_window_bound : forall q s l now n x, valid_quota q ->
+  reached changing_window (Periods 0 0 0 [] 0) 0 s l now -> all_under q (firstn n l) ->
+  nets (within (x - window q) x) (firstn n l) <= 2 * limit q.
 Proof.
-  intros q start begin s l now x Hd Hn Hq H A. pose proof Hq as (_ & Hw & _).
-  pose proof (reached_is_sound _ _ _ _ _ _ a_window_refunds_within H) as S.
+  intros q s l now n x Hq H A. pose proof Hq as (_ & Hw & _).
+  pose proof (sound_firstn _ n _ (reached_is_sound _ _ _ _ _ _ a_window_refunds_within H)) as S.
   pose proof (nets_cover _ _ _ _ _ S (window_meets_two_periods (window q) Hw x)).
-  pose proof (a_changed_period q start begin s l now (x / window q) Hd Hn Hq H A).
-  pose proof (a_changed_period q start begin s l now (x / window q - 1) Hd Hn Hq H A). lia.
+  pose proof (a_changed_period q s l now (x / window q) n Hq H A).
+  pose proof (a_changed_period q s l now (x / window q - 1) n Hq H A). lia.
 Qed.
 
-(** Every state that charges and refunds lead to is a start for what follows. *)
+(** Every state that charges and refunds lead to is sound. *)
 Lemma reached_window_is_sound : forall s l now,
-  reached changing_window (Periods 0 0 0 []) 0 s l now -> no_debt (old_units s) /\ 0 <= tally s.
-Proof.
-  intros s l now H. induction H as [|s l now q t c s' mk H [IH1 IH2] Ht Hq Hc E
-    |s newer e older now q t u s' k H [IH1 IH2] Ht Hq He Hu E].
-  - cbn. split; [constructor|lia].
-  - cbn in E. unfold fixed_charge in E. inversion E. cbn. split.
-    + apply no_debt_filter, carried_into_is_no_debt; assumption.
-    + unfold tallied. destruct (_ && _); lia.
-  - cbn in E. unfold fixed_refund in E. destruct (left_mark (from e)) as [[i m1] m2].
-    destruct (_ || _); [|inversion E; subst; auto].
-    match type of E with (if ?b then _ else _) = _ => destruct b eqn:C end.
-    + inversion E; cbn. split; [assumption|lia].
-    + destruct (take_from _ _ _ _) as [gs k'] eqn:T. inversion E; cbn.
-      split; [exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) T IH1)|assumption].
-Qed.
+  reached changing_window (Periods 0 0 0 [] 0) 0 s l now -> no_debt (old_units s) /\ 0 <= tally s.
+Proof. intros s l now H. destruct (reached_tallies s l now H). auto. Qed.

@@ -2,16 +2,17 @@
 
     - [published_bound_after_changes]: whatever was charged and refunded before, under any quotas, the
       charges from a change on keep the bound of the table, net of refunds.
+    - [published_bound_whatever_is_refunded]: so they do if charges from before the change are refunded at any
+      time. Token buckets are no part of it.
     - [published_bound_a_window_after_a_change]: once one new window has passed, all charges keep it.
     - [published_refunds]: a refund gives back at most what it is asked for, and nothing below zero.
     - [a_change_of_the_limit_keeps_spent_units]: units spent count in full under a new limit, so raising it
       denies nothing that was allowed, and lowering it acts at once. For buckets, whose debt the new rate
       pays, see [a_raised_bucket_denies_nothing].
 
-    The refunds from the change on are of charges from the change on. In a log they may be of any charge
-    ([changing_ring_bound]), and in a token bucket they are [in_turn]. *)
+    In a token bucket, the refunds from the change on are [in_turn], and of charges from the change on. *)
 
-From Proofs Require Import Changes Ring ChangesRing ChangesBucket Carried ChangesFixed ChangesCounter Published.
+From Proofs Require Import Changes Ring ChangesRing ChangesBucket Carried Generations ChangesFixed ChangesCounter Published.
 
 Definition changing_of (a : algorithm) : limiter :=
   match a with
@@ -60,24 +61,34 @@ Qed.
 Lemma firstn_of_append : forall (l l0 : list entry), firstn (length l) (l ++ l0) = l.
 Proof. induction l as [|e l IH]; cbn; intros; [reflexivity|]. f_equal. apply IH. Qed.
 
+(** The newest [n] charges are those from the change on. *)
+Theorem published_bound_whatever_is_refunded : forall a q s l now n x, valid_quota q ->
+  match a with Published.Bucket _ => False | _ => True end ->
+  reached (changing_of a) (unused (changing_of a)) 0 s l now -> all_under q (firstn n l) ->
+  nets (within (x - window q) x) (firstn n l) <= most_under a q.
+Proof.
+  intros a q s l now n x Hq Ha H A. destruct a as [|m| |burst|]; cbn in *.
+  - exact (changing_ring_bound _ stamp_of_log_is_not_before q s l now n x Hq H A).
+  - exact (changing_ring_bound _ stamp_of_buckets_is_not_before q s l now n x Hq H A).
+  - exact (changing_counter_bound q s l now n x Hq H A).
+  - destruct Ha.
+  - exact (changing_window_bound q s l now n x Hq H A).
+Qed.
+
 Theorem published_bound_after_changes : forall a q s0 l0 t0 s l now x, valid_quota q ->
   reached (changing_of a) (unused (changing_of a)) 0 s0 l0 t0 ->
   follows a s0 t0 s l now -> all_under q l ->
   nets (within (x - window q) x) l <= most_under a q.
 Proof.
-  intros a q s0 l0 t0 s l now x Hq H0 H A. destruct a as [|n| |burst|]; cbn in *.
-  - rewrite <- (firstn_of_append l l0) in *.
-    apply (changing_ring_bound _ stamp_of_log_is_not_before q s _ now (length l)); auto.
-    rewrite firstn_of_append in H. exact (reached_append _ _ _ _ _ _ _ _ _ H0 H).
-  - rewrite <- (firstn_of_append l l0) in *.
-    apply (changing_ring_bound _ stamp_of_buckets_is_not_before q s _ now (length l)); auto.
-    rewrite firstn_of_append in H. exact (reached_append _ _ _ _ _ _ _ _ _ H0 H).
-  - destruct (reached_counter_is_sound _ _ _ H0) as (S1 & S2 & S3).
-    exact (changing_counter_bound q s0 t0 s l now x S1 S2 S3 Hq H A).
-  - destruct (reached_bucket_is_sound _ _ _ H0) as [S1 S2].
-    exact (changing_bucket_bound q Hq s0 t0 s l now x S1 S2 H A).
-  - destruct (reached_window_is_sound _ _ _ H0) as [S1 S2].
-    exact (changing_window_bound q s0 t0 s l now x S1 S2 Hq H A).
+  intros a q s0 l0 t0 s l now x Hq H0 H A.
+  assert (G : match a with Published.Bucket _ => False | _ => True end ->
+    reached (changing_of a) s0 t0 s l now -> nets (within (x - window q) x) l <= most_under a q).
+  { intros Ha H'. rewrite <- (firstn_of_append l l0) in A |- *.
+    exact (published_bound_whatever_is_refunded a q s _ now (length l) x Hq Ha
+      (reached_append _ _ _ _ _ _ _ _ _ H0 H') A). }
+  destruct a as [|n| |burst|]; try exact (G I H).
+  destruct (reached_bucket_is_sound _ _ _ H0) as [S1 S2].
+  exact (changing_bucket_bound q Hq s0 t0 s l now x S1 S2 H A).
 Qed.
 
 Theorem published_refunds : forall a, refunds_within (changing_of a).

@@ -60,15 +60,35 @@ impl Group {
     }
 }
 
-/// The groups of one key, oldest first.
+/// The record of earlier windows that a key keeps beside its counters.
+///
+/// If the window changes and changes back within one period, two counters have the same window and the same
+/// period. The *generation* tells them apart: it is part of the [mark](crate::decision::Mark) of a charge, so
+/// that a refund is taken from the counter that has counted the charge.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Carried(Vec<Group>);
+pub(super) struct Carried {
+    /// The generation of the counters: the time of the first charge under their window, or a little later. It
+    /// rises with each change of the window, and is never 0.
+    generation: u64,
+    /// The time from which the record is not needed: no charge of an earlier generation counts, and the first
+    /// period of this one has passed.
+    until: u64,
+    /// Oldest first.
+    groups: Vec<Group>,
+}
 
 impl Carried {
+    /// Begins the counters of a new window at `now`. The units of the counters before weigh nothing from
+    /// `old_zero` on, and those of the first new period from `zero` on.
+    pub(super) fn begin_counters(&mut self, now: u64, old_zero: u64, zero: u64) {
+        self.generation = now.max(self.generation + 1);
+        self.until = self.until.max(old_zero).max(zero);
+    }
+
     /// Applies the rule of a new window to all groups. `bound` is the rule of a unit that is charged at
     /// the time of the key's last charge.
     pub(super) fn bound_by(&mut self, bound: Ramp) {
-        for Group { units, own, later } in mem::take(&mut self.0) {
+        for Group { units, own, later } in mem::take(&mut self.groups) {
             self.add(units, own, if bound.zero < later.zero { bound } else { later });
         }
     }
@@ -78,53 +98,67 @@ impl Carried {
         if units == 0 {
             return;
         }
-        let same = self.0.iter_mut().find(|group| group.own == own && group.later == later);
+        let same = self.groups.iter_mut().find(|group| group.own == own && group.later == later);
         if let Some(group) = same {
             group.units = (group.units + units).min(MAX_COUNT);
             return;
         }
-        self.0.push(Group { units, own, later });
-        if self.0.len() > MAX_GROUPS {
-            let oldest = self.0.remove(0);
-            let next = &mut self.0[0];
+        self.groups.push(Group { units, own, later });
+        if self.groups.len() > MAX_GROUPS {
+            let oldest = self.groups.remove(0);
+            let next = &mut self.groups[0];
             let leaves_last = if oldest.end() > next.end() { oldest } else { *next };
             let units = (oldest.units + next.units).min(MAX_COUNT);
             *next = Group { units, ..leaves_last };
         }
     }
 
-    /// Drops the groups whose units no longer count. Returns the rest, if there is any.
+    /// Drops the groups whose units no longer count. Returns the rest, if it is still needed.
     pub(super) fn unexpired(mut self: Box<Self>, now: u64) -> Option<Box<Self>> {
-        self.0.retain(|group| now < group.end());
-        if self.0.is_empty() { None } else { Some(self) }
+        self.groups.retain(|group| now < group.end());
+        if now < self.until { Some(self) } else { None }
     }
 
     /// Returns how many units count at `now`.
     pub(super) fn weight(&self, now: u64) -> u64 {
-        self.0.iter().map(|group| group.weight(now)).sum()
+        self.groups.iter().map(|group| group.weight(now)).sum()
     }
 
     /// Returns the time from which no carried unit counts.
     pub(super) fn end(&self) -> u64 {
-        self.0.iter().map(Group::end).max().unwrap_or(0)
+        self.groups.iter().map(Group::end).max().unwrap_or(0)
     }
 
     /// Returns whether units of a period with the rule `own` still count at `now`.
     pub(super) fn counts(&self, own: Ramp, now: u64) -> bool {
-        self.0.iter().any(|group| group.own == own && group.weight(now) > 0)
+        self.groups.iter().any(|group| group.own == own && group.weight(now) > 0)
     }
 
     /// Returns the units of the first group of a period with the rule `own` that counts at `now`.
     pub(super) fn units_of(&mut self, own: Ramp, now: u64) -> Option<&mut u64> {
-        let group = self.0.iter_mut().find(|group| group.own == own && group.weight(now) > 0);
+        let group = self.groups.iter_mut().find(|group| group.own == own && group.weight(now) > 0);
         group.map(|group| &mut group.units)
     }
 }
 
-/// Returns the bytes that the groups of a key take.
+/// Returns the time from which the record of a key is not needed.
+#[inline]
+pub(super) fn until(carried: &Option<Box<Carried>>) -> u64 {
+    carried.as_ref().map_or(0, |carried| carried.until)
+}
+
+/// Returns the generation of the counter of the period from `start` on, or 0 if the window has not changed
+/// since `start`.
+#[inline]
+pub(super) fn generation(carried: &Option<Box<Carried>>, start: u64) -> u64 {
+    let generation = carried.as_ref().map_or(0, |carried| carried.generation);
+    if generation >= start { generation } else { 0 }
+}
+
+/// Returns the bytes that the record of a key takes.
 pub(super) fn heap_bytes(carried: &Option<Box<Carried>>) -> usize {
-    let bytes = |groups: &Carried| size_of::<Carried>() + size_of_val(&*groups.0);
-    carried.as_ref().map_or(0, |groups| bytes(groups))
+    let bytes = |carried: &Carried| size_of::<Carried>() + size_of_val(&*carried.groups);
+    carried.as_ref().map_or(0, |carried| bytes(carried))
 }
 
 /// Subtracts up to `units` from the first counter of a period that is not 0. Returns the number
@@ -138,18 +172,19 @@ pub(super) fn take(units: u64, counters: [Option<&mut u64>; 2]) -> u64 {
     })
 }
 
-/// Removes all units that count at `now` from the groups, and returns their number. The empty groups
-/// stay until the next charge, because their memory is counted.
+/// Removes all units that count at `now` from the groups, and returns their number. The empty record
+/// stays until the next charge, because its memory is counted.
 #[cold]
 pub(super) fn take_all(carried: &mut Option<Box<Carried>>, now: u64) -> u64 {
     let Some(carried) = carried else { return 0 };
     let units = carried.weight(now);
     let gone = Ramp { hold: 0, zero: 0 };
-    carried.0.fill(Group { units: 0, own: gone, later: gone });
+    carried.groups.fill(Group { units: 0, own: gone, later: gone });
+    (carried.generation, carried.until) = (0, 0);
     units
 }
 
-/// Stores in a state what of `with` still counts at `now`.
+/// Stores in a state what of `with` is needed at `now`, as [`Carried::unexpired`] says.
 #[inline]
 pub(super) fn replace(
     stored: &mut Option<Box<Carried>>,
@@ -175,7 +210,7 @@ mod tests {
 
     /// Returns groups of 1, 2, 4, .. units that end at 100, 101, .., by their own rule or by the later one.
     fn groups(number: u64) -> Carried {
-        let mut carried = Carried::default();
+        let mut carried = Carried { until: 2_000, ..Carried::default() };
         for index in 0..number {
             let (end, never) = (step(100 + index), step(1_000));
             let (own, later) = if index % 2 == 0 { (end, never) } else { (never, end) };
@@ -213,8 +248,22 @@ mod tests {
     fn groups_end_one_by_one_and_the_last_one_is_the_end_of_all() {
         let carried = groups(3);
         assert_eq!((carried.end(), Carried::default().end()), (102, 0));
-        let left = |now| Box::new(groups(3)).unexpired(now).map_or(0, |left| left.0.len());
+        let left = |now| Box::new(groups(3)).unexpired(now).map_or(0, |left| left.groups.len());
         assert_eq!([99, 100, 101, 102].map(left), [3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn a_generation_rises_with_each_change_and_stays_while_its_period_counts() {
+        let mut carried = Carried::default();
+        let generations = [0, 0, 7, 7, 5].map(|now| {
+            carried.begin_counters(now, 10 * now, 60);
+            (carried.generation, carried.until)
+        });
+        assert_eq!(generations, [(1, 60), (2, 60), (7, 70), (8, 70), (9, 70)]);
+        let kept = |now| Box::new(carried.clone()).unexpired(now);
+        assert_eq!([69, 70].map(|now| kept(now).is_some()), [true, false]);
+        let of_period = |start| generation(&Some(Box::new(carried.clone())), start);
+        assert_eq!(([0, 9, 10].map(of_period), generation(&None, 0)), ([9, 9, 0], 0));
     }
 
     #[test]
@@ -253,5 +302,6 @@ mod tests {
         let mut carried = Some(Box::new(groups(3)));
         assert_eq!(take_all(&mut carried, 100), 6);
         assert_eq!((take_all(&mut carried, 100), take_all(&mut None, 0)), (0, 0));
+        assert_eq!((until(&carried), generation(&carried, 0)), (0, 0));
     }
 }

@@ -12,10 +12,13 @@
 //!   key's last charge lies, whichever comes first.
 //! - The bound holds from the change on: a period of the new window admits at most `limit` units,
 //!   so any new window admits at most `2 * limit` after the change.
+//! - A refund is taken from the counter that has counted its charge. If the window changes and changes
+//!   back within one period, this is not the counter that counts now. The [generation](super::carried)
+//!   in the mark tells them apart.
 
 use super::{
     MemoryBudget, Refund, Snapshot, StateMachine,
-    carried::{Carried, Ramp, heap_bytes, replace, take, take_all},
+    carried::{Carried, Ramp, generation, heap_bytes, replace, take, take_all, until},
     math::{MAX_COUNT, first_time, next_edge},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
@@ -108,15 +111,19 @@ impl StateMachine for FixedWindow {
         self.window = period.window;
         self.last_charge = period.seen;
         replace(&mut self.carried, &period.carried, self.last_charge, budget);
-        Mark(period.end - period.window, 0, 0)
+        let start = period.end - period.window;
+        Mark(start, generation(&self.carried, start), 0)
     }
 
     fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
         let window = refund.quota.window_micros();
-        let end = refund.mark.0 + window;
+        let Mark(start, charged_in, _) = refund.mark;
+        let end = start + window;
         let own = Ramp { hold: end, zero: end };
         let period = self.snapshot(quota, now);
-        let current = self.window == window && next_edge(self.last_charge, window) == end;
+        let current = self.window == window
+            && next_edge(self.last_charge, window) == end
+            && generation(&self.carried, start) == charged_in;
         let counts = match &period.carried {
             Some(carried) if carried.counts(own, period.seen) => true,
             _ => current && period.window == window && period.end == end,
@@ -131,7 +138,10 @@ impl StateMachine for FixedWindow {
     fn expires_at(&self) -> Timestamp {
         match self.window {
             0 => Timestamp::default(),
-            window => Timestamp::from_micros(next_edge(self.last_charge, window)),
+            window => {
+                let end = next_edge(self.last_charge, window);
+                Timestamp::from_micros(end.max(until(&self.carried)))
+            }
         }
     }
 
@@ -157,9 +167,11 @@ impl FixedWindow {
         }
         let step = |end| Ramp { hold: end, zero: end };
         let mut carried = self.carried.clone().unwrap_or_default();
+        let end = next_edge(self.last_charge, self.window);
+        carried.begin_counters(seen, end, next_edge(seen, window));
         let later = step(next_edge(self.last_charge, window));
         carried.bound_by(later);
-        carried.add(self.count, step(next_edge(self.last_charge, self.window)), later);
+        carried.add(self.count, step(end), later);
         carried.unexpired(seen)
     }
 }

@@ -14,10 +14,13 @@
 //!   key's last charge for the later period, and the last microsecond of the earlier one.
 //! - The bound holds from the change on: the new counters alone already keep the units admitted
 //!   after it at `2 * limit - 1` in any new window, and carried units only add to the estimate.
+//! - A refund is taken from the counter that has counted its charge. If the window changes and changes
+//!   back within one period, this is not the counter that counts now. The [generation](super::carried)
+//!   in the mark tells them apart.
 
 use super::{
     MemoryBudget, Refund, Snapshot, StateMachine,
-    carried::{Carried, Ramp, heap_bytes, replace, take, take_all},
+    carried::{Carried, Ramp, generation, heap_bytes, replace, take, take_all, until},
     math::{MAX_COUNT, first_time, mul_div, mul_div_ceil, next_edge},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
@@ -131,16 +134,19 @@ impl StateMachine for SlidingCounter {
         self.window = estimate.window;
         self.last_charge = estimate.seen;
         replace(&mut self.carried, &estimate.carried, self.last_charge, budget);
-        Mark(estimate.end - estimate.window, 0, 0)
+        let start = estimate.end - estimate.window;
+        Mark(start, generation(&self.carried, start), 0)
     }
 
     fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
         let window = refund.quota.window_micros();
-        let end = refund.mark.0 + window;
+        let Mark(start, charged_in, _) = refund.mark;
+        let end = start + window;
         let own = Ramp { hold: end, zero: end + window };
         let estimate = self.snapshot(quota, now);
         let last_end = next_edge(self.last_charge, self.window.max(1));
-        let stored = match self.window == window {
+        let is_counted = self.window == window && generation(&self.carried, start) == charged_in;
+        let stored = match is_counted {
             true if end == last_end => Some(&mut self.current),
             true if end + window == last_end => Some(&mut self.previous),
             _ => None,
@@ -159,7 +165,10 @@ impl StateMachine for SlidingCounter {
     fn expires_at(&self) -> Timestamp {
         match self.window {
             0 => Timestamp::default(),
-            window => Timestamp::from_micros(next_edge(self.last_charge, window) + window),
+            window => {
+                let zero = next_edge(self.last_charge, window) + window;
+                Timestamp::from_micros(zero.max(until(&self.carried)))
+            }
         }
     }
 
@@ -192,6 +201,7 @@ impl SlidingCounter {
         let ramp = |hold, window| Ramp { hold, zero: hold + window };
         let mut carried = self.carried.clone().unwrap_or_default();
         let end = next_edge(self.last_charge, self.window);
+        carried.begin_counters(seen, end + self.window, next_edge(seen, window) + window);
         let later = ramp(next_edge(self.last_charge, window), window);
         carried.bound_by(later);
         // The period before ended a microsecond before the current one began.

@@ -113,6 +113,29 @@ fn a_log_gives_back_the_memory_of_a_burst() {
 }
 
 #[test]
+fn a_counter_is_kept_until_the_periods_of_earlier_windows_have_passed() {
+    for (algorithm, zero) in
+        [(Algorithm::FixedWindow, 110_000), (Algorithm::SlidingCounter, 120_000)]
+    {
+        let (long, short) = (quota(algorithm, 50, 10_000), quota(algorithm, 50, 1_000));
+        let mut state = KeyState::new(algorithm);
+        let mark = charge(&mut state, &long, 101_000, 5);
+        for now in [101_500, 103_500, 104_500] {
+            charge(&mut state, &short, now, 1);
+            assert_eq!(state.expires_at(), at(zero), "{algorithm:?} at {now}");
+        }
+        charge(&mut state, &long, 107_000, 7);
+        let refund = Refund { quota: long, units: 5, mark };
+        assert_eq!(state.refund(&long, at(107_000), &refund), 0, "{algorithm:?}");
+        // The charge of the short window has left, too.
+        assert_eq!(free(&mut state, &long, 107_000), 43, "{algorithm:?}");
+        let expires = state.expires_at();
+        charge(&mut state, &long, expires.as_micros() + 5, 1);
+        assert_eq!(state.heap_bytes(), 0, "{algorithm:?}");
+    }
+}
+
+#[test]
 fn counters_carry_memory_only_while_they_carry_units() {
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingCounter] {
         let (long, short) = (quota(algorithm, 50, 10_000), quota(algorithm, 50, 3_000));

@@ -166,6 +166,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "511d08ecdba967d243b3b95f758047b6a74d8511");
+        assert_eq!(*SHA, "5d3bce0c6a4831eb55f4d3135d4d8c6d827a5dce");
     }
 }

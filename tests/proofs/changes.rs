@@ -31,6 +31,8 @@ const CASES: &[&str] = &[
     "refunded what was left",
     "refunded nothing",
     "refunded after a change of the window",
+    "refunded after the window changed and changed back",
+    "refunded nothing after the window changed and changed back",
 ];
 
 /// A quota as the model gets it, and whether the model gets each refund twice.
@@ -113,9 +115,10 @@ impl Trio {
         self.model.begin_changing(&quota);
         self.stores.iter_mut().for_each(|(_, held)| held.begin(number, quota));
         let (mut now, mut last) = (1_700_000_000_000_000 + random.below(1_000_000_000), Vec::new());
-        // The units and the window of each charge, until it is refunded.
-        let mut open: Vec<(usize, u64, Duration)> = Vec::new();
-        let (mut count, mut charged) = (0, quota);
+        // The units and the window of each charge, until it is refunded, and how often the window changed
+        // before it.
+        let mut open: Vec<(usize, u64, Duration, u64)> = Vec::new();
+        let (mut count, mut charged, mut changes) = (0, quota, 0);
         for step in 0..STEPS {
             if random.below(5) == 0 {
                 quota = random.one(&quotas);
@@ -124,7 +127,7 @@ impl Trio {
             self.clock.set(now);
             let told = |text| format!("seed {seed:#x}, step {step} at {now}: {text} of {quotas:?}");
             if random.below(3) == 0 && !open.is_empty() {
-                let (which, units, window) =
+                let (which, units, window, changes_before) =
                     open.swap_remove(random.below(open.len() as u64) as usize);
                 let kept = if random.below(3) == 0 { random.below(units) } else { 0 };
                 let model = self.model.refund(now, &altered(quota), which, units - kept);
@@ -151,6 +154,15 @@ impl Trio {
                 tally.count_if(model.units == 0, "refunded nothing");
                 let changed = window != quota.window() && model.units > 0;
                 tally.count_if(changed, "refunded after a change of the window");
+                if changes_before < changes
+                    && window == charged.window()
+                    && window == quota.window()
+                {
+                    tally.count(match model.units {
+                        0 => "refunded nothing after the window changed and changed back",
+                        _ => "refunded after the window changed and changed back",
+                    });
+                }
                 last = vec![peeked];
                 continue;
             }
@@ -176,7 +188,8 @@ impl Trio {
                 "admitted after a change of the limit",
             );
             if model.0 && cost > 0 {
-                open.push((count, cost, quota.window()));
+                changes += u64::from(charged.window() != quota.window());
+                open.push((count, cost, quota.window(), changes));
                 (count, charged) = (count + 1, quota);
             }
             last = vec![model.1];

@@ -53,6 +53,36 @@ const EACH: [(&str, &str); Algorithm::EACH.len()] = [
     ("1000/2s fixed-window", "f2"),
 ];
 
+/// A shorter window does not shorten the life of a counter: the state says which charges of the longer window
+/// a refund finds.
+#[tokio::test]
+async fn a_counter_lives_as_long_as_the_periods_of_earlier_windows() {
+    let server = Server::start();
+    let config = patient().plain_keys(true);
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
+        .await
+        .expect("a store");
+    let limiter = Limiter::with(store, Resilience::none());
+    for (algorithm, tag, periods) in [("fixed-window", "f2", 1), ("sliding-counter", "c2", 2)] {
+        let policy = policy("p", &format!("10/1h {algorithm}"));
+        let [seconds, _]: [i64; 2] = server.ask("TIME");
+        let end = (seconds / 3_600 + periods) * 3_600_000;
+        for quota in ["10/1h", "100/1s", "100/2s", "100/1s"] {
+            policy.set_quota(format!("{quota} {algorithm}").parse().expect("a quota"));
+            assert!(
+                limiter.check(policy.charge("alice", 1)).await.expect("an answer").is_allowed()
+            );
+            // A new period of the short window, whose key is written anew.
+            tokio::time::sleep(Duration::from_millis(1_100)).await;
+            assert!(
+                limiter.check(policy.charge("alice", 1)).await.expect("an answer").is_allowed()
+            );
+            let expires: i64 = server.ask(&format!("PEXPIRETIME plim:{{=alice}}:p:{tag}"));
+            assert!(expires >= end, "{quota} {algorithm}: {expires}, and the period ends at {end}");
+        }
+    }
+}
+
 /// In the first window of all, the time of the last charge is no sign of an earlier one.
 #[tokio::test]
 async fn a_key_of_the_first_window_after_the_epoch_expires() {

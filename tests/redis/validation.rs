@@ -176,7 +176,9 @@ async fn fixed_windows() {
     }
     keys.bound(&FIXED_WINDOW, &[("window", 0)], &[("window", 1)]).await;
     keys.bound(&FIXED_WINDOW, &[("length", 19)], &[]).await;
-    keys.bound(&FIXED_WINDOW, &[("length", 20 + 35 * 9)], &[("length", 20 + 35 * 8)]).await;
+    for length in [20 + 14 + 35 * 9, 20 + 7, 20 + 35] {
+        keys.bound(&FIXED_WINDOW, &[("length", length)], &[("length", 20 + 14 + 35 * 8)]).await;
+    }
 }
 
 #[tokio::test]
@@ -200,7 +202,9 @@ async fn sliding_counters() {
     }
     keys.bound(&SLIDING_COUNTER, &[("window", 0)], &[("window", 1)]).await;
     keys.bound(&SLIDING_COUNTER, &[("length", 26)], &[]).await;
-    keys.bound(&SLIDING_COUNTER, &[("length", 27 + 35 * 9)], &[("length", 27 + 35 * 8)]).await;
+    for length in [27 + 14 + 35 * 9, 27 + 7, 27 + 35] {
+        keys.bound(&SLIDING_COUNTER, &[("length", length)], &[("length", 27 + 14 + 35 * 8)]).await;
+    }
 }
 
 #[tokio::test]
@@ -296,7 +300,9 @@ async fn carried_units() {
                 // Seven others of one unit, which leaves no room for one more.
                 let others = (1..8).map(|number| group(1, end + number, end + number));
                 let mut state = layout.state(&[]);
-                for number in std::iter::once(damaged).chain(others).flatten() {
+                let (generation, until) = (NOW, latest);
+                let groups = std::iter::once(damaged).chain(others).flatten();
+                for number in [generation, until].into_iter().chain(groups) {
                     state.extend(&number.to_le_bytes()[..7]);
                 }
                 keys.set(&layout, &state);
@@ -304,6 +310,39 @@ async fn carried_units() {
                 let remaining = keys.remaining(&policy).await;
                 assert_eq!(remaining, left, "{quota}, {damaged:?}, {changed}");
             }
+        }
+    }
+}
+
+/// A damaged time is not taken for the life of a key.
+#[tokio::test]
+async fn generations() {
+    let keys = Keys::start().await;
+    let config = patient().plain_keys(true);
+    let config = RedisConfig::url(keys.server.url()).with_settings(config);
+    // By the clock of the server, so that keys expire by it.
+    let store = RedisStore::connect_with(config).await.expect("a store");
+    let limiter = Limiter::with(store, Resilience::none());
+    let [seconds, _]: [u64; 2] = keys.server.ask("TIME");
+    let now = seconds * 1_000_000;
+    let latest = now + 2 * LONGEST_WINDOW;
+    for layout in [FIXED_WINDOW, SLIDING_COUNTER] {
+        for (generation, until, is_kept) in
+            [(LARGEST_TIME + 1, latest, false), (now, latest + 1, false), (now, latest, true)]
+        {
+            let mut state = layout.state(&[("time", now)]);
+            for number in [generation, until] {
+                state.extend(&number.to_le_bytes()[..7]);
+            }
+            keys.set(&layout, &state);
+            // The change of the window writes the whole state.
+            let policy = policy("p", &layout.quota.replace("100/min", "100/2min"));
+            let decision = limiter.check(policy.charge("alice", 1)).await.expect("an answer");
+            assert!(decision.is_allowed(), "{generation}, {until}");
+            let expires: u64 =
+                keys.server.ask(&format!("EXPIRETIME plim:{{=alice}}:p:{}", layout.tag));
+            let is_long = expires > seconds + 86_400;
+            assert_eq!(is_long, is_kept, "{generation}, {until}: {expires}");
         }
     }
 }

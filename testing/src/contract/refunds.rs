@@ -1,6 +1,8 @@
 //! Refund, settle, reset.
 
-use plimsoll::{Charges, Decision, Quota};
+use std::time::Duration;
+
+use plimsoll::{Algorithm, Charges, Decision, Policy, Quota};
 
 use super::checks::{START, check, each_algorithm, remaining};
 use crate::{Fixture, hold, micros, policy};
@@ -27,6 +29,40 @@ pub async fn a_late_refund_gives_nothing(fixture: Fixture) {
         assert!(check(&fixture, policy, 5).await.is_allowed());
         assert_eq!(slot.refund().await.expect("an answer"), 0, "{policy:?}");
         assert_eq!(remaining(&fixture, policy).await, 5);
+    }
+}
+
+/// The charge and the later ones are in one period of one window, and a counter has them in two parts. In a
+/// bucket, the units that come back are those of its debt.
+pub async fn a_refund_takes_nothing_of_charges_after_the_window_changed_and_changed_back(
+    fixture: Fixture,
+) {
+    let is_bucket =
+        |policy: &Policy| matches!(policy.quota().algorithm(), Algorithm::TokenBucket { .. });
+    let policies = each_algorithm(10).into_iter().filter(|policy| !is_bucket(policy));
+    for (index, policy) in policies.enumerate() {
+        let [long, short] = [(10, 10), (100, 1)].map(|(limit, seconds)| {
+            let algorithm = policy.quota().algorithm();
+            let quota = Quota::new(limit, Duration::from_secs(seconds)).expect("in bounds");
+            quota.with_algorithm(algorithm).expect("in bounds")
+        });
+        // The first microsecond of a long period.
+        let start = START - START % (10 * SECOND) + (index as u64 + 1) * 100 * SECOND;
+        fixture.set(start);
+        policy.set_quota(long);
+        let before = hold(&fixture.limiter, policy.charge("alice", 6)).await;
+        fixture.set(start + SECOND);
+        policy.set_quota(short);
+        assert!(check(&fixture, &policy, 1).await.is_allowed());
+        // All of these units count no longer, because the short window has passed.
+        fixture.set(start + 4 * SECOND);
+        policy.set_quota(long);
+        let after = hold(&fixture.limiter, policy.charge("alice", 9)).await;
+        assert_eq!(before.refund().await.expect("an answer"), 0, "{policy:?}");
+        let free = remaining(&fixture, &policy).await;
+        assert!(free <= 1, "{policy:?}: {free} are free, and 9 of 10 were charged");
+        assert_eq!(after.refund().await.expect("an answer"), 9, "{policy:?}");
+        assert_eq!(remaining(&fixture, &policy).await, free + 9, "{policy:?}");
     }
 }
 
