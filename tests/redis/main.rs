@@ -4,6 +4,7 @@ mod batches;
 mod clock_steps;
 mod connections;
 mod contract;
+mod corners;
 mod differential;
 mod errors;
 mod expiry;

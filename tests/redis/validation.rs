@@ -8,6 +8,7 @@ use crate::patient;
 
 const NOW: u64 = 1_700_000_000_000_000;
 const MINUTE: u64 = 60_000_000;
+const SECOND: u64 = 1_000_000;
 const LONGEST_WINDOW: u64 = 34_560_000_000_000;
 const LARGEST_TIME: u64 = (1 << 53) - 1;
 const LARGEST_COUNT: u64 = 1 << 52;
@@ -237,6 +238,8 @@ async fn short_logs() {
     keys.bound(&SHORT_LOG, &last(NOW - 1), &last(NOW)).await;
     let first = |time: u64| [("first_bits", time % (1 << 48))];
     keys.bound(&SHORT_LOG, &first(NOW + 1), &first(NOW)).await;
+    // A log without records.
+    keys.bound(&SHORT_LOG, &[("length", 23)], &[("length", 33), ("known", NOW - 1)]).await;
     keys.bound(&SHORT_LOG, &[("length", 23)], &[("length", 33), ("first_bits", NOW % (1 << 48))])
         .await;
     keys.bound(&SHORT_LOG, &[("length", 42)], &[]).await;
@@ -275,6 +278,31 @@ async fn logs() {
     keys.bound(&SLIDING_LOG, &[two, more, ring], &[two, most, ring]).await;
     let records = |number: u64| [("tail", 8 + number), most, ring];
     keys.bound(&SLIDING_LOG, &records((1 << 20) + 2), &records((1 << 20) + 1)).await;
+}
+
+/// A log with the most records gets no more: further units join the newest record.
+#[tokio::test]
+async fn a_log_with_the_most_records() {
+    let keys = Keys::start().await;
+    let (first, most) = (8, 1 << 20);
+    let full = [("tail", first + most), ("places", 147_457), ("length", 238), ("old_end", 0)];
+    let tail_of = |state: &[u8]| {
+        // Behind known, window, old_life, old_end, start and head.
+        let mut bytes = [0; 8];
+        bytes[..6].copy_from_slice(&state[35..41]);
+        u64::from_le_bytes(bytes)
+    };
+    // Under a longer window, the units of the last charge have a life of their own.
+    for quota in ["100/min", "100/2min"] {
+        let policy = policy("p", quota);
+        keys.set(&SLIDING_LOG, &SLIDING_LOG.state(&full));
+        for _ in 0..2 {
+            let decision = keys.limiter.check(policy.charge("alice", 1)).await;
+            assert!(decision.expect("an answer").is_allowed(), "{quota}");
+            assert_eq!(tail_of(&keys.get(&SLIDING_LOG)), first + most, "{quota}");
+        }
+        assert_eq!(keys.remaining(&policy).await, 100 - 4, "{quota}");
+    }
 }
 
 /// Carried units that no charge can have left do not count. The others do.
@@ -344,5 +372,15 @@ async fn generations() {
             let is_long = expires > seconds + 86_400;
             assert_eq!(is_long, is_kept, "{generation}, {until}: {expires}");
         }
+        // A new period drops a generation that is no longer needed.
+        let mut state = layout.state(&[("time", now - 2 * MINUTE)]);
+        let counters = state.len();
+        for number in [now - 3 * MINUTE, now - SECOND] {
+            state.extend(&number.to_le_bytes()[..7]);
+        }
+        keys.set(&layout, &state);
+        let policy = policy("p", layout.quota);
+        assert!(limiter.check(policy.charge("alice", 1)).await.expect("an answer").is_allowed());
+        assert_eq!(keys.get(&layout).len(), counters);
     }
 }

@@ -66,6 +66,48 @@ pub async fn a_refund_takes_nothing_of_charges_after_the_window_changed_and_chan
     }
 }
 
+/// The units of the long window have left, and its period has not passed.
+pub async fn a_refund_finds_charges_of_later_periods_after_a_change(fixture: Fixture) {
+    for (index, policy) in each_algorithm(10).iter().enumerate() {
+        let [long, short] = [100, 10].map(|seconds| {
+            let algorithm = policy.quota().algorithm();
+            Quota::new_with_algorithm(10, Duration::from_secs(seconds), algorithm)
+                .expect("in bounds")
+        });
+        let start = START - START % (100 * SECOND) + (index as u64 + 1) * 1_000 * SECOND;
+        fixture.set(start);
+        policy.set_quota(long);
+        assert!(check(&fixture, policy, 1).await.is_allowed());
+        policy.set_quota(short);
+        for seconds in [1, 25, 26, 47, 52] {
+            fixture.set(start + seconds * SECOND);
+            let free = remaining(&fixture, policy).await;
+            let held = hold(&fixture.limiter, policy.charge("alice", 4)).await;
+            assert_eq!(held.refund().await.expect("an answer"), 4, "{policy:?} after {seconds} s");
+            assert_eq!(remaining(&fixture, policy).await, free, "{policy:?} after {seconds} s");
+        }
+    }
+}
+
+/// Both charges of the long window were made at the same time, with a change of the window between them.
+pub async fn a_refund_tells_changes_within_one_microsecond_apart(fixture: Fixture) {
+    for (index, name) in ["fixed-window", "sliding-counter"].iter().enumerate() {
+        let [short, long] = [format!("10/1s {name}"), format!("10/10s {name}")];
+        let start = START - START % (10 * SECOND) + (index as u64 + 1) * 100 * SECOND;
+        fixture.set(start);
+        let policy = policy(name, &short);
+        let mut held = Vec::new();
+        for (quota, units) in [(&short, 1), (&long, 3), (&short, 1), (&long, 4)] {
+            policy.set_quota(quota.parse().expect("a quota"));
+            held.push(hold(&fixture.limiter, policy.charge("alice", units)).await);
+        }
+        assert_eq!(held.swap_remove(1).refund().await.expect("an answer"), 3);
+        // The units of the charges before the last change have left, by the short window.
+        fixture.set(start + 4 * SECOND);
+        assert_eq!(remaining(&fixture, &policy).await, 10 - 4, "{name}");
+    }
+}
+
 pub async fn a_log_gives_back_the_very_request(fixture: Fixture) {
     let log = policy("log", "10/s");
     fixture.set(START);

@@ -23,6 +23,8 @@ macro_rules! store_contract {
                     a_trial_in_flight_is_a_shadow;
                 refunds: a_refund_gives_back_what_still_weighs, a_late_refund_gives_nothing,
                 a_refund_takes_nothing_of_charges_after_the_window_changed_and_changed_back,
+                a_refund_finds_charges_of_later_periods_after_a_change,
+                a_refund_tells_changes_within_one_microsecond_apart,
                     a_log_gives_back_the_very_request, a_bucket_gives_back_what_is_unpaid,
                     a_counter_gives_back_to_the_period_before, settle_down, settle_up,
                     a_settlement_refunds_before_it_charges, settle_far_beyond_the_limit,

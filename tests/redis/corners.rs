@@ -1,0 +1,124 @@
+//! States of logs that random histories hardly reach, each with what its next request has to find.
+
+use std::time::Duration;
+
+use plimsoll::{
+    Decision, Limiter, ManualClock, Policy, Receipt, RedisConfig, RedisStore, Reservation,
+    Resilience,
+    store::{Request, Store},
+};
+use plimsoll_testing::{hold, policy, servers::Server};
+
+use crate::patient;
+
+const NOW: u64 = 1_700_000_000_000_000;
+const SECOND: u64 = 1_000_000;
+
+struct Shared {
+    _server: Server,
+    store: RedisStore,
+    limiter: Limiter,
+    clock: ManualClock,
+}
+
+impl Shared {
+    async fn start() -> Self {
+        let server = Server::start();
+        let clock = ManualClock::at(NOW);
+        let config = RedisConfig::url(server.url()).with_settings(patient());
+        let store = RedisStore::connect_with(config).await.expect("a store");
+        let store = store.with_test_clock(clock.clone());
+        let limiter = Limiter::with(store.clone(), Resilience::none());
+        Self { _server: server, store, limiter, clock }
+    }
+
+    async fn hold(&self, policy: &Policy, units: u64) -> Reservation {
+        hold(&self.limiter, policy.charge("alice", units)).await
+    }
+
+    async fn receipt(&self, policy: &Policy, units: u64) -> Receipt {
+        let decision = self.limiter.check(policy.charge("alice", units)).await;
+        match decision.expect("an answer").into_owned() {
+            Decision::Allowed(allowed) => allowed.into_receipt(),
+            Decision::Denied(denied) => panic!("units are free: {denied:?}"),
+        }
+    }
+
+    async fn remaining(&self, policy: &Policy) -> u64 {
+        let peek = self.limiter.peek(policy.charge("alice", 0)).await.expect("an answer");
+        peek.outcomes().get(0).expect("an outcome").standing().remaining()
+    }
+}
+
+/// The newest record of a long log is the first of its block. The total before it is not in the block.
+#[tokio::test]
+async fn a_refund_of_the_newest_record_after_one_of_an_earlier_record() {
+    let shared = Shared::start().await;
+    let policy = policy("log", "10000/h");
+    let mut held = Vec::new();
+    // Records begin at a multiple of 8, and a log of 41 of them is long.
+    for number in 0..57 {
+        shared.clock.set(NOW + number);
+        held.push(shared.hold(&policy, 10).await);
+    }
+    let newest = held.pop().expect("the first record of the eighth block");
+    let earlier = held.swap_remove(20);
+    assert_eq!(earlier.refund().await.expect("an answer"), 10);
+    assert_eq!(newest.refund().await.expect("an answer"), 10);
+    assert_eq!(shared.remaining(&policy).await, 10_000 - 550);
+}
+
+/// The wait in the reply to a refund is that of the oldest record that has units left.
+#[tokio::test]
+async fn the_standing_after_a_refund_of_the_oldest_record() {
+    let shared = Shared::start().await;
+    let policy = policy("log", "10/10s");
+    let first = shared.receipt(&policy, 3).await;
+    shared.clock.advance(Duration::from_secs(1));
+    let _ = shared.receipt(&policy, 4).await;
+    let answer = shared.store.call(Request::Refund(&first), None).await;
+    let reply = answer.expect("an answer").charges()[0];
+    assert_eq!((reply.units, reply.standing.remaining()), (3, 6));
+    assert_eq!(reply.standing.next_after(), Duration::from_secs(10));
+}
+
+/// The records of the shorter window keep its life, also when they are the only ones left.
+#[tokio::test]
+async fn a_log_of_one_block_keeps_the_life_of_an_earlier_window() {
+    let shared = Shared::start().await;
+    let policy = policy("log", "10000/100s");
+    // Six blocks of records, and another one 90 s later.
+    for number in 0..56 {
+        shared.clock.set(NOW + number + if number < 48 { 0 } else { 90 * SECOND });
+        let _ = shared.receipt(&policy, 10).await;
+    }
+    policy.set_quota("10000/200s".parse().expect("a quota"));
+    shared.clock.set(NOW + 101 * SECOND);
+    let _ = shared.receipt(&policy, 1).await;
+    assert_eq!(shared.remaining(&policy).await, 10_000 - 81);
+    shared.clock.set(NOW + 195 * SECOND);
+    assert_eq!(shared.remaining(&policy).await, 10_000 - 1);
+}
+
+/// The refund is written behind the header of the block.
+#[tokio::test]
+async fn a_refund_after_a_block_leaves_a_state() {
+    let shared = Shared::start().await;
+    for (index, quota) in
+        ["9/min", "9/min fixed-window", "9/min sliding-counter", "9/min token-bucket(9)"]
+            .into_iter()
+            .enumerate()
+    {
+        let policy = policy(&format!("p{index}"), quota);
+        let _ = shared.receipt(&policy, 2).await;
+        let held = shared.hold(&policy, 3).await;
+        let block = shared.limiter.block(policy.charge("alice", 0), Duration::from_millis(10));
+        block.await.expect("an answer");
+        shared.clock.advance(Duration::from_millis(20));
+        assert_eq!(held.refund().await.expect("an answer"), 3, "{quota}");
+        assert_eq!(shared.remaining(&policy).await, 7, "{quota}");
+        let _ = shared.receipt(&policy, 7).await;
+        assert_eq!(shared.remaining(&policy).await, 0, "{quota}");
+        shared.clock.set(NOW + (index as u64 + 1) * 1_000 * SECOND);
+    }
+}
