@@ -71,6 +71,7 @@ def write():
     highest = {it: max(cell[kind, it]["fullest"] for kind in kinds) for it in algorithms}
     reached = {it: [IN_A_SENTENCE.get(kind, kind) for kind in kinds if cell[kind, it]["fullest"] == highest[it]] for it in algorithms}
     bounds = {it: cell[kinds[0], it]["bound"] for it in algorithms}
+    below = [f"{label[it]} reaches {highest[it]} of {bounds[it]}" for it in algorithms if highest[it] < bounds[it]]
     most = highest["sliding-counter"]
     seen = table(
         ["statement on the sliding counter", "measured here", "what holds always"],
@@ -95,8 +96,8 @@ run gives the same figures. A request costs 1 unit. The kinds of traffic:
 ![The fullest minute under six kinds of traffic. The sliding log and the sliding buckets never exceed 100 units. The
 sliding counter reaches {most} under {joined(reached["sliding-counter"])}, and the fixed window {highest["fixed-window"]} under {joined(reached["fixed-window"])}.][picture/accuracy]
 
-The sliding log and the sliding buckets stay at the limit under all traffic. The others exceed it up to their bounds; the
-token bucket reaches {highest["token-bucket(20)"]} of {bounds["token-bucket(20)"]}. The most units of any minute:
+The sliding log and the sliding buckets stay at the limit under all traffic. The others exceed it up to their
+bounds{"; " + joined(below) if below else ""}. The most units of any minute:
 
 {fullest}
 
