@@ -51,7 +51,7 @@ def part(value, low, high):
 
 def number(value):
     """Returns the text of a tick: 12,000, 0.1."""
-    return f"{value:,}" if value >= 10_000 else str(value)
+    return f"{value:,}"
 
 
 class Panel:

@@ -1,6 +1,6 @@
 """The section on accuracy: the tables, and the picture of the fullest windows."""
 
-from common import names, percent, read, table, whole
+from common import joined, names, percent, read, table, whole
 from drawing import Panel, Picture
 
 CLOUDFLARE = "https://blog.cloudflare.com/counting-things-a-lot-of-different-things/"
@@ -15,6 +15,8 @@ KINDS = {
     "a day": "0.1 times the limit at night, 1.7 times at noon",
     "adversary": "waits for all units, spends them just before an edge, then asks exactly when each denial says",
 }
+
+IN_A_SENTENCE = {"adversary": "the adversary", "Poisson": "Poisson traffic", "steady": "steady traffic"}
 
 
 def draw(rows):
@@ -66,7 +68,11 @@ def write():
     wrong = {kind: (it["wrongly_admitted"] + it["wrongly_denied"]) / it["requests"] for kind, it in ours.items()}
     average = sum(wrong[it] for it in kinds) / len(kinds)
     over = max(row["fullest"] for row in rows if row["algorithm"] == "textbook counter" and row["traffic"] == "steady")
-    most = max(it["fullest"] for it in ours.values())
+    highest = {it: max(cell[kind, it]["fullest"] for kind in kinds) for it in algorithms}
+    reached = {it: [IN_A_SENTENCE.get(kind, kind) for kind in kinds if cell[kind, it]["fullest"] == highest[it]] for it in algorithms}
+    bounds = {it: cell[kinds[0], it]["bound"] for it in algorithms}
+    below = [f"{label[it]} reaches {highest[it]} of {bounds[it]}" for it in algorithms if highest[it] < bounds[it]]
+    most = highest["sliding-counter"]
     seen = table(
         ["statement on the sliding counter", "measured here", "what holds always"],
         [
@@ -88,10 +94,10 @@ run gives the same figures. A request costs 1 unit. The kinds of traffic:
 {text}
 
 ![The fullest minute under six kinds of traffic. The sliding log and the sliding buckets never exceed 100 units. The
-sliding counter reaches 199 under the adversary, and the fixed window 200 under three kinds of traffic.][picture/accuracy]
+sliding counter reaches {most} under {joined(reached["sliding-counter"])}, and the fixed window {highest["fixed-window"]} under {joined(reached["fixed-window"])}.][picture/accuracy]
 
-The sliding log and the sliding buckets stay at the limit under all traffic. The others exceed it as far as their bounds
-say, and no further. The most units of any minute:
+The sliding log and the sliding buckets stay at the limit under all traffic. The others exceed it up to their
+bounds{"; " + joined(below) if below else ""}. The most units of any minute:
 
 {fullest}
 
@@ -107,6 +113,9 @@ An exact log with a history of its own decides otherwise on this part of the req
 histories differ, so more decisions do:
 
 {differ}
+
+The adversary asks again when each denial says. The counter of textbooks says no time, so it is asked every 12 ms. Its
+shares of requests under the adversary are not comparable with those of the others.
 
 ## The sliding counter in the literature
 

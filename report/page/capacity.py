@@ -1,6 +1,6 @@
 """The section on capacity: the costs of a decision, the plan, its points, and the fleet."""
 
-from common import VALUES, median, names, parse, percent, read, table, whole
+from common import VALUES, joined, median, names, percent, read, span, table, whole
 from drawing import ROOT, Panel, Picture
 
 FIGURES = ROOT / "control" / "src" / "bin" / "plimsoll" / "figures.csv"
@@ -84,7 +84,7 @@ def draw_costs(points):
 
 def draw_shares(rows):
     picture = Picture(760, 390, "Commands by the share of hot keys", "Commands a second that Redis receives, by the share of checks of hot keys, with and without a lease")
-    picture.text(24, 32, "Commands to Redis, for 8,000 checks a second in 4 processes", "title")
+    picture.text(24, 32, "Commands to Redis, for 8,000 checks a second of 4 limiters", "title")
     each = {lease: [row for row in rows if row["lease"] == lease] for lease in ("none", "500ms")}
     most = max(row["calls"] / row["seconds"] for row in rows)
     top = 1_000 * -(-int(most) // 1_000)
@@ -99,21 +99,34 @@ def draw_shares(rows):
     picture.save("shares")
 
 
-def plan_points():
-    configuration, rows = read("points")
-    lines = []
-    for row in rows:
-        def pair(name, unit, measured, planned, text):
-            lines.append([row["point"] if not lines or lines[-1][-1] != row["point"] else "", name, text(planned), text(measured), f"{planned / measured:.2f}"])
+# The columns of a point: the measured one, the planned one, a factor, and the decimals of the table.
+POINT_FIGURES = {
+    "commands a second": ("commands", "planned_commands", 1, 0),
+    "cores of Redis": ("redis_cpu_share", "planned_cores", 1, 3),
+    "memory, MB": ("memory", "planned_memory", 1e-6, 1),
+}
 
-        pair("commands a second", "", row["commands"], row["planned_commands"], whole)
-        pair("cores of Redis", "", row["redis_cpu_share"], row["planned_cores"], lambda it: f"{it:.3f}")
-        pair("memory, MB", "", row["memory"] / 1e6, row["planned_memory"] / 1e6, lambda it: f"{it:.1f}")
-    rows_text = []
-    for at, line in enumerate(lines):
-        point = rows[at // 3]
-        rows_text.append([f"{point['point']}: `{point['quota']}`, {whole(point['keys'])} keys, {whole(point['rate'])} checks a second" if at % 3 == 0 else "", *line[1:]])
-    return configuration, rows, rows_text
+
+def plan_points(rows):
+    """Returns the lines of the table of points, and for each figure its ratios, planned to measured."""
+    lines, ratios = [], {name: [] for name in POINT_FIGURES}
+    for row in rows:
+        label = f"{row['point']}: `{row['quota']}`, {whole(row['keys'])} keys, {whole(row['rate'])} checks a second"
+        for name, (measured, planned, factor, decimals) in POINT_FIGURES.items():
+            ratio = row[planned] / row[measured]
+            ratios[name].append(ratio)
+            lines.append([label, name, *(f"{factor * row[it]:,.{decimals}f}" for it in (planned, measured)), f"{ratio:.2f}"])
+            label = ""
+    return lines, ratios
+
+
+def fleet_commands(rows):
+    """Returns the commands of fleets that lease, in relation to those of fleets that do not."""
+    calls = {(row["name"], row["load"]): row["calls"] for row in rows}
+    direct = {load: calls["direct", load] for load in names(rows, "load")}
+    shares = [f"{calls['leased', load] / direct[load]:.0%} at a demand of {load}" for load in direct]
+    load = next(row["load"] for row in rows if row["name"] == "leased, with faults")
+    return joined(shares), f"{calls['leased, with faults', load] / direct[load]:.0%}"
 
 
 def write():
@@ -122,28 +135,28 @@ def write():
     _, shares = read("shares")
     draw_shares(shares)
     fits = {name: fit(of_name) for name, of_name in points.items()}
+    # The first point is of one decision a command, and the last of the largest batch.
+    gains = [of_name[0][1] / of_name[-1][1] for of_name in points.values()]
+    largest = max(batch for of_name in points.values() for batch, _ in of_name)
     batches = [1, 4, 16, 64]
     by_batch = table(
         ["decisions a second of a core, batch of", *map(str, batches), "a call, us", "a decision, us"],
         [[f"`{name}`", *(rate_text(1e6 / (decision + call / batch)) for batch in batches), f"{call:.1f}", f"{decision:.1f}"] for name, (call, decision) in fits.items()],
     )
     hot = table(
-        ["checks of hot keys", "commands a second", "leased", "processor of Redis", "leased"],
+        ["checks of hot keys", "commands a second", "commands, leased", "processor of Redis", "processor, leased"],
         [
             [percent(share), *(whole(row["calls"] / row["seconds"]) for row in pair), *(percent(row["redis_cpu_us"] / row["seconds"] / 1e6) for row in pair)]
             for share in names(shares, "share")
             for pair in [[row for row in shares if row["share"] == share]]
         ],
     )
-    hot = hot.replace("leased |", "leased |")
-    # The columns of each pair stand beside each other.
-    confirmed = figures = fleet_configuration = "Not measured yet: run `./scripts/report capacity`."
-    if (VALUES / "points.csv").exists():
-        _, _, lines = plan_points()
-        confirmed = table(["point", "figure", "planned", "measured", "ratio"], lines)
-    fleet = []
-    if (VALUES / "fleet.csv").exists():
-        fleet_configuration, fleet = read("fleet")
+    _, measured_points = read("points")
+    confirmed_lines, ratios = plan_points(measured_points)
+    confirmed = table(["point", "figure", "planned", "measured", "planned / measured"], confirmed_lines)
+    spans = {name: span(of_name) for name, of_name in ratios.items()}
+    fleet_configuration, fleet = read("fleet")
+    shares_of_commands, with_faults = fleet_commands(fleet)
     fleet_table = table(
         ["4,000 processes", "demand", "admitted", "commands a second", "least, most of a process", "fullest window", "bound"],
         [
@@ -154,7 +167,6 @@ def write():
             for row in fleet
         ],
     )
-    figures = fleet_table if fleet else ""
     return f"""# Capacity
 
 {configuration}
@@ -171,18 +183,21 @@ $ plimsoll plan --quota '100/min' --keys 1e6 --rps 50k --instances 20
 
 Checks that arrive while a command is under way share the next one, up to 64. The processor time of Redis, with what the
 system does for it, is that of a command, shared by its decisions, and that of each decision. Each line is the median of
-3 rounds on 1,000 keys, with logs of up to some hundred requests. A larger batch makes a core decide several times as
-much.
+3 rounds on 1,000 keys, with logs of up to some hundred requests. With {whole(largest)} decisions in a command, a core
+makes {span(gains, 0)} times as many as with one.
 
-![Decisions a second of a core of Redis by the decisions that share a command. All algorithms rise steeply up to a batch
-of 16 and level off after it.][picture/capacity]
+![Decisions a second of a core of Redis by the decisions that share a command. All algorithms rise up to a
+batch of {whole(largest)}.][picture/capacity]
+
+The picture has the measured points. The table is fitted to them: cost of a decision = *a decision* + *a call* / batch.
 
 {by_batch}
 
 ## Hot keys under leases
 
-Four processes check `60000/min sliding-buckets(60)` 8,000 times a second. A part of the checks is of 10 hot keys, and the
-rest of 100,000 cold ones, which are too cold to lease. With more checks of hot keys, the leased quota sends fewer
+Four limiters, each with connections and leases of its own, stand for four processes; they run in one. They check
+`60000/min sliding-buckets(60)` 8,000 times a second, at random times. A part of the checks is of 10 hot keys, and the rest
+of 100,000 cold ones, which are too cold to lease. With more checks of hot keys, the leased quota sends fewer
 commands. Without a lease, the number of commands depends on how many checks share one.
 
 ![Commands a second by the share of checks that are of hot keys, with and without a lease. With all checks of hot keys,
@@ -192,10 +207,20 @@ the leased quota needs a small part of the commands.][picture/shares]
 
 ## Two points of the plan, measured
 
-The calculator knows only the table above, the size of a key and the median time of one check at a time. In a cluster,
-checks share a command only if their keys are in the same slot, so nearly each check is a command.
+The calculator knows only the fitted costs of a call and of a decision, the size of a key of 1,000,000, and the median time
+of one check at a time. In a cluster, checks share a command only if their keys are in the same slot, so nearly each check
+is a command. Four limiters in one process stand for four instances.
 
 {confirmed}
+
+With a ratio above 1, Redis needs less than planned; below 1, more:
+
+- **Commands**: {spans["commands a second"]}. The calculator assumes that checks arrive at random, and that the round
+  trip does not grow with the load. If it grows, more checks share a command.
+- **Cores**: {spans["cores of Redis"]}. A call costs most when Redis reads one at a time, as for the fitted costs. A busier
+  Redis often reads several in one turn.
+- **Memory**: {spans["memory, MB"]}. A million keys just fill the hash tables of Redis. Other numbers leave them up to half
+  empty, which takes up to 15 bytes a key more. In a cluster, 16 bytes link a key to those of its slot.
 
 ## 4,000 processes on one hot key
 
@@ -203,9 +228,12 @@ checks share a command only if their keys are in the same slot, so nearly each c
 
 The real code of the leases, in virtual time: 4,000 processes with equal demand share a sliding log of 400,000 units in
 10 s, with a lease of 1 s and round trips of 1 ms. Checks arrive at random. *Admitted* is a part of the checks, or of the
-limit if that is smaller; a leased log counts over 11 s, so at most 10/11 of the limit. With faults, 0.1% of the checks kill their process and 0.1% freeze it, and 0.5% of the messages
-are lost and 0.5% late. A fleet that leases sends about 40% of the commands, shares the units as evenly as
-one that does not, and keeps to the bound in every window.
+limit if that is smaller. A leased log counts over 11 s, so it admits at most 10/11 of the limit. With faults, 0.1% of the
+checks kill their process and 0.1% freeze it, and 0.5% of the messages are lost and 0.5% late.
 
-{figures}
+Beside a fleet that does not lease, one that leases sends {shares_of_commands} of the limit, and
+{with_faults} with faults. The less a process checks, the less a lease saves. It shares the units as evenly, and keeps to the
+bound in every window.
+
+{fleet_table}
 """

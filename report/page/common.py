@@ -1,6 +1,7 @@
 """Tables in Markdown, and the values of a run."""
 
 import csv
+import textwrap
 from pathlib import Path
 
 import drawing
@@ -42,6 +43,32 @@ def percent(value):
 
 def milliseconds(value):
     return f"{value:,.0f} ms" if value >= 10 else f"{value:.1f} ms"
+
+
+def filled(text):
+    """Returns a page whose paragraphs and lists have lines of up to 120 characters."""
+    return "\n\n".join(map(filled_block, text.split("\n\n"))).rstrip("\n") + "\n"
+
+
+def filled_block(block):
+    if block.lstrip().startswith(("#", "|", "`" * 3, "Measured on")):
+        return block
+    options = {"width": 120, "break_long_words": False, "break_on_hyphens": False}
+    if block.startswith("- "):
+        items = ("- " + " ".join(item.split()) for item in block.removeprefix("- ").split("\n- "))
+        return "\n".join(textwrap.fill(item, subsequent_indent="  ", **options) for item in items)
+    return textwrap.fill(" ".join(block.split()), **options)
+
+
+def span(values, decimals=2):
+    """Returns the smallest and the largest value as text: 1.00 to 1.48."""
+    least, most = (f"{value:.{decimals}f}" for value in (min(values), max(values)))
+    return least if least == most else f"{least} to {most}"
+
+
+def joined(texts):
+    """Returns texts as a list in a sentence: a, b and c."""
+    return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))
 
 
 def median(values):

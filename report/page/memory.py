@@ -1,6 +1,6 @@
 """The section on memory: the table by limit, the table of a million keys, and the picture."""
 
-from common import names, read, table, whole
+from common import names, read, span, table, whole
 from drawing import Panel, Picture
 
 STYLES = {
@@ -54,6 +54,7 @@ def write():
             ["[100 bytes a key](https://leyaa.ai/codefly/learn/redis/part-1/redis-rate-limiter-with-incr-and-expire/challenge)", "the same with the hash table", f"{whole(many.get('fixed-window', many['sliding-counter']))} bytes, in one key with its period"],
         ],
     )
+    counts = [bytes_of[name, limit] for name in ("sliding-counter", "token-bucket", "fixed-window") for limit in limits]
     full = 10_000
     ratio = bytes_of["sorted set", full] / bytes_of["sliding-log", full]
     return f"""# Memory
@@ -65,9 +66,9 @@ keys have 39 bytes. Beside the algorithms stand a sorted set with a member for e
 one key and of the period before in another. A sliding log takes 10 bytes and some spare room for each request, and the
 sorted set {ratio:.0f} times as much at a limit of {whole(full)}.
 
-![Bytes of a key by limit, on two logarithmic axes. Counters, token bucket and fixed window stay near 130 bytes. The
-sliding buckets level off at about 1 KB. The sliding log grows to about 115 KB at a limit of 10,000, and a sorted set to
-more than 1 MB.][picture/memory]
+![Bytes of a key by limit, on two logarithmic axes. Sliding counter, token bucket and fixed window take
+{span(counts, 0)} bytes at each limit. The sliding buckets level off at {whole(bytes_of["sliding-buckets", full])} bytes. At a
+limit of {whole(full)}, the sliding log takes {whole(bytes_of["sliding-log", full])} bytes, and a sorted set {whole(bytes_of["sorted set", full])}.][picture/memory]
 
 {by_limit}
 

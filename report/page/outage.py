@@ -3,7 +3,7 @@
 import itertools
 
 from common import milliseconds, names, read, table, whole
-from drawing import Panel, Picture
+from drawing import ROOT, Panel, Picture
 
 TITLES = {
     "killed": "Redis is killed",
@@ -13,6 +13,7 @@ TITLES = {
 }
 LIMITERS = ["plimsoll", "tower-rate-tier", "tower-rate-limit-redis"]
 BEGIN, END, LENGTH = 2.5, 6.5, 9.5
+OURS, TIER, REDIS = LIMITERS
 
 
 def panels(picture, y_max, y_min=0):
@@ -88,19 +89,53 @@ def draw_answers(lines):
     picture.save("answers")
 
 
+def longest(rows):
+    """Returns the smallest and the largest p99.9 of rows as text."""
+    waits = sorted(row["p999_ms"] for row in rows)
+    return milliseconds(waits[0]) if len(waits) == 1 else f"{waits[0]:.0f} to {waits[-1]:.0f} ms"
+
+
+def after_hung(lines, phases):
+    """Returns the units that plimsoll admits after Redis hung, of how many, and the seconds in which it admits almost none."""
+    after = phases["hung", OURS][2]
+    rows = [row for row in lines if (row["fault"], row["limiter"]) == ("hung", OURS) and row["from_ms"] >= 1e3 * END]
+    # At the limit, 20 are admitted in each 100 ms.
+    quiet = sum(row["admitted"] < 10 for row in rows)
+    return after["admitted"], after["limit"], quiet / 10
+
+
+def kinds_of_failure():
+    """Returns the number of rows of the table of docs/faults.md."""
+    text = (ROOT / "docs" / "faults.md").read_text()
+    _, rows = text.split("\n| fault |", 1)
+    return sum(line.startswith("| ") for line in rows.splitlines())
+
+
 def write():
     configuration, rows = read("outage")
     lines = [row for row in rows if row["table"] == "timeline"]
     phases = [row for row in rows if row["table"] == "phase"]
     draw_waits(lines)
     draw_answers(lines)
+    pairs = list(dict.fromkeys((row["fault"], row["limiter"]) for row in phases))
+    by_pair = {pair: [row for row in phases if (row["fault"], row["limiter"]) == pair] for pair in pairs}
+    during = {pair: of_pair[1] for pair, of_pair in by_pair.items()}
+    silent = longest([during["hung", OURS], during["slow", OURS]])
+    refused = longest([during["killed", OURS], during["failed over", OURS]])
+    tier = longest([during[fault, TIER] for fault in TITLES])
+    part = {fault: during[fault, REDIS]["errors"] / during[fault, REDIS]["requests"] for fault in TITLES}
+    lost = " or ".join(fault for fault in TITLES if by_pair[fault, REDIS][2]["admitted"] == 0)
+    again = [by_pair[fault, TIER][2]["admitted"] for fault in TITLES]
+    ours_again = [by_pair[fault, OURS][2]["admitted"] for fault in TITLES]
+    limit = by_pair["killed", TIER][2]["limit"]
+    hung_after, hung_limit, quiet = after_hung(lines, by_pair)
 
     def cells(fault, limiter):
-        before, during, after = (row for row in phases if (row["fault"], row["limiter"]) == (fault, limiter))
-        waits = [f"{milliseconds(row['p50_ms'])}, {milliseconds(row['p999_ms'])}" for row in (before, during, after)]
+        before, meanwhile, after = by_pair[fault, limiter]
+        waits = [f"{milliseconds(row['p50_ms'])}, {milliseconds(row['p999_ms'])}" for row in (before, meanwhile, after)]
         if limiter == "no limiter":
             return [*waits, "", "", ""]
-        return [*waits, f"{whole(during['admitted'])} of {whole(during['limit'])}", f"{whole(after['admitted'])} of {whole(after['limit'])}", whole(during["errors"] + after["errors"])]
+        return [*waits, f"{whole(meanwhile['admitted'])} of {whole(meanwhile['limit'])}", f"{whole(after['admitted'])} of {whole(after['limit'])}", whole(meanwhile["errors"] + after["errors"])]
 
     figures = table(
         ["outage, limiter", "before: p50, p99.9", "during", "after", "admitted during", "after", "errors"],
@@ -123,17 +158,27 @@ The limiters, each as its own documentation shows: this crate with its defaults;
 breaker and a memory behind it; tower-rate-limit-redis 1.0 with a timeout of 300 ms. The last one answers 500 if Redis
 does not. By a setting, it admits.
 
-![The longest wait of a request in each 100 ms during four outages, for three limiters. Under plimsoll and
-tower-rate-tier, waits rise at the beginning of an outage and fall after it. Under tower-rate-limit-redis, each request
-waits for its timeout while Redis hangs or is slow.][picture/waits]
+![The longest wait of a request in each 100 ms during four outages, for three limiters. Under plimsoll, waits rise about to
+its deadline of 50 ms when Redis begins to hang or to be slow, and fall when its breaker opens. They do not rise when Redis
+is killed or fails over. Under tower-rate-tier they rise to about 100 ms in all four. Under tower-rate-limit-redis, each
+request waits for its timeout while Redis hangs, and about half of them while it is slow.][picture/waits]
+
+With plimsoll, the p99.9 of the waits during the outage is {silent} if Redis hangs or is slow, and {refused} if it refuses
+connections. With tower-rate-tier it is {tier}. With tower-rate-limit-redis, {part["hung"]:.0%} of the requests fail after its
+timeout while Redis hangs, and {part["slow"]:.0%} while it is slow.
 
 ![Requests that are admitted or fail in each 100 ms. Plimsoll and tower-rate-tier go on at the limit after one burst.
-tower-rate-limit-redis fails all requests while Redis is down, and does not recover from a killed server.][picture/answers]
+When Redis is back, tower-rate-tier admits a second burst, and plimsoll does not. tower-rate-limit-redis fails all requests
+while Redis is down, and also after it was {lost}.][picture/answers]
 
-A limiter that decides by itself during an outage begins with a full bucket, and so may admit a burst of 200 more. Errors
-are responses with another status than 200 and 429, and requests without a response, during and after the outage:
+A limiter that decides by itself during an outage begins with a full bucket, and so may admit a burst of 200 more. After
+it, tower-rate-tier admits {min(again)} to {max(again)} units where the limit is {limit}, and plimsoll {min(ours_again)} to {max(ours_again)}. The {hung_after} of
+{hung_limit} are those after Redis hung: as it goes on, it charges the commands that it had not read, and then the units of
+the outage that plimsoll [charges late][page/resilience#the-backlog], so nearly all requests are denied for {quiet:.1f} s.
+
+Errors are responses with another status than 200 and 429, and requests without a response, during and after the outage:
 
 {figures}
 
-[Faults][page/faults] has the waits of this crate in eighty kinds of failure.
+[Faults][page/faults] has the waits of this crate in {kinds_of_failure()} kinds of failure.
 """

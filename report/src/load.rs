@@ -56,17 +56,31 @@ pub(crate) async fn saturate(
 
 /// Charges one unit of each key, with 256 checks at a time.
 pub(crate) async fn charge_each(limiter: &Limiter, policy: &Policy, keys: u64) {
+    charge(limiter, policy, keys, |number| number).await;
+}
+
+/// Makes `total` charges of one unit, each of a random key, with 256 checks at a time.
+pub(crate) async fn charge_random(limiter: &Limiter, policy: &Policy, keys: u64, total: u64) {
+    charge(limiter, policy, total, move |number| Random(number).below(keys)).await;
+}
+
+async fn charge(
+    limiter: &Limiter,
+    policy: &Policy,
+    total: u64,
+    key: impl Fn(u64) -> u64 + Copy + Send + 'static,
+) {
     let next = Arc::new(AtomicU64::new(0));
     let mut running = JoinSet::new();
     for _ in 0..256 {
         let (limiter, policy, next) = (limiter.clone(), policy.clone(), Arc::clone(&next));
         running.spawn(async move {
             loop {
-                let key = next.fetch_add(1, Relaxed);
-                if key >= keys {
+                let number = next.fetch_add(1, Relaxed);
+                if number >= total {
                     return;
                 }
-                let decision = limiter.check(policy.charge(key, 1)).await;
+                let decision = limiter.check(policy.charge(key(number), 1)).await;
                 assert!(decision.expect("the store answers").is_allowed());
             }
         });

@@ -31,6 +31,19 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A check whose decision is ignored is warned of, so it does not compile where warnings are errors:
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+///
+/// use plimsoll::{Error, Limiter, Policy};
+///
+/// async fn ignores(limiter: &Limiter, policy: &Policy) -> Result<(), Error> {
+///     limiter.check(policy.charge("alice", 1)).await?;
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "an unused decision admits every request"]
 pub enum Decision<'p> {

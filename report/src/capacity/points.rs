@@ -10,7 +10,7 @@ use plimsoll_testing::{
 use tokio::time::Instant;
 
 use crate::{
-    load::{charge_each, steady},
+    load::{charge_each, charge_random, steady},
     redis_info::{Counts, used_memory},
 };
 
@@ -56,7 +56,10 @@ async fn run(point: &Point, servers: &[Server], config: RedisConfig) {
     }
     let memory = || servers.iter().map(used_memory).sum::<u64>();
     let before = memory();
+    // The checks of a whole window, at once: each key is in use.
+    let in_window = (point.rate * policy.quota().window().as_secs_f64()) as u64;
     charge_each(&limiters[0], &policy, point.keys).await;
+    charge_random(&limiters[0], &policy, point.keys, in_window.saturating_sub(point.keys)).await;
     let filled = memory() - before;
     let trip = round_trip(&limiters[0], &policy).await;
     let counts = || servers.iter().map(Counts::of).collect::<Vec<_>>();

@@ -14,6 +14,8 @@ const FIGURES: &str = include_str!("figures.csv");
 
 /// The most decisions of a call.
 const MAX_BATCH: f64 = 64.0;
+/// The bytes of a key in a cluster that link it to the others of its slot: two pointers.
+const SLOT_BYTES: f64 = 16.0;
 /// A key is leased by a process that makes this many checks of it in half a lease.
 const LEASED_FROM_CHECKS: f64 = 4.0;
 
@@ -32,10 +34,10 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = number)]
     instances: f64,
     /// The keys that are so busy that their checks are counted by themselves.
-    #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = count)]
+    #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = count, requires = "hot_share")]
     hot_keys: f64,
     /// The part of the checks that is of hot keys: 0.8.
-    #[arg(long, value_name = "PART", default_value = "0", value_parser = part)]
+    #[arg(long, value_name = "PART", default_value = "0", value_parser = part, requires = "hot_keys")]
     hot_share: f64,
     /// The time of a call to Redis, from an instance and back.
     #[arg(long, value_name = "TIME", default_value = "500us", value_parser = humantime::parse_duration)]
@@ -47,15 +49,17 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = number)]
     core_speed: f64,
     /// The part of a core that may be in use.
-    #[arg(long, value_name = "PART", default_value = "0.6", value_parser = part)]
+    #[arg(long, value_name = "PART", default_value = "0.6", value_parser = part_above_0)]
     target: f64,
 }
 
 /// The figures of an algorithm.
 #[derive(Debug, Clone, Copy)]
 struct Costs {
+    /// The processor time of a call, and of each decision in it, in microseconds.
     call: f64,
     decision: f64,
+    /// The bytes of a key with one record, and of each further record.
     key: f64,
     record: f64,
 }
@@ -67,14 +71,16 @@ struct Plan {
     is_leased: bool,
     /// The decisions of Redis a second, those of leases among them.
     decisions: f64,
-    /// The decisions that share a call.
+    /// The decisions that share a call, on average.
     batch: f64,
+    /// The commands a second, and those of them that renew leases.
     commands: f64,
     lease_commands: f64,
-    /// The cores that are busy.
+    /// The cores that are busy, of all primaries together: seconds of processor time a second.
     cores: f64,
+    /// The primaries that are needed, each of which uses one core up to the target.
     servers: f64,
-    /// Records of a key, and bytes of a key with them.
+    /// The records of a key, on average, and the bytes of a key with them.
     records: f64,
     key_bytes: f64,
 }
@@ -124,7 +130,10 @@ fn plan(args: &PlanArgs, costs: Costs) -> Plan {
     let in_window = args.rps / args.keys * args.quota.window().as_secs_f64();
     let records = match args.quota.algorithm() {
         Algorithm::SlidingLog => in_window.clamp(1.0, args.quota.limit() as f64),
-        Algorithm::SlidingBuckets(buckets) => in_window.clamp(1.0, f64::from(buckets) + 1.0),
+        // Requests of a bucket share its record, and a request that is admitted costs a unit.
+        Algorithm::SlidingBuckets(buckets) => {
+            in_window.clamp(1.0, (f64::from(buckets) + 1.0).min(args.quota.limit() as f64))
+        }
         _ => 1.0,
     };
     Plan {
@@ -136,7 +145,9 @@ fn plan(args: &PlanArgs, costs: Costs) -> Plan {
         cores,
         servers: (cores / args.target).ceil().max(1.0),
         records,
-        key_bytes: costs.key + costs.record * (records - 1.0),
+        key_bytes: costs.key
+            + if args.cluster { SLOT_BYTES } else { 0.0 }
+            + costs.record * (records - 1.0),
     }
 }
 
@@ -193,6 +204,12 @@ fn scaled(text: &str) -> Option<f64> {
 fn part(text: &str) -> Result<f64, String> {
     let part = text.parse::<f64>().ok().filter(|it| (0.0..=1.0).contains(it));
     part.ok_or_else(|| format!("{text:?} is no part: allowed is a number from 0 to 1, such as 0.8"))
+}
+
+/// Parses a part of a whole that is not 0.
+fn part_above_0(text: &str) -> Result<f64, String> {
+    let allowed = || format!("{text:?}: allowed is a number above 0 and up to 1, such as 0.6");
+    part(text).ok().filter(|it| *it > 0.0).ok_or_else(allowed)
 }
 
 fn wrong(text: &str, range: &str) -> String {
@@ -263,6 +280,31 @@ mod tests {
     }
 
     #[test]
+    fn buckets_have_at_most_one_more_record_than_their_number_and_as_many_as_the_limit() {
+        for (quota, records) in [("100/min", 61.0), ("5/min", 5.0)] {
+            let quota = format!("{quota} sliding-buckets(60)");
+            let words = ["plan", "--quota", &quota, "--keys", "10", "--rps", "50k"];
+            assert_eq!(plan(&Line::parse_from(words).args, COSTS).records, records, "{quota}");
+        }
+    }
+
+    #[test]
+    fn a_key_of_a_cluster_has_the_links_of_its_slot() {
+        let line = "--keys 1e6 --rps 50k";
+        let more = plan_of(&format!("{line} --cluster")).key_bytes - plan_of(line).key_bytes;
+        assert_eq!(more, SLOT_BYTES);
+    }
+
+    #[test]
+    fn hot_keys_need_their_share_and_the_share_its_keys() {
+        for (given, missing) in [("--hot-keys 5", "--hot-share"), ("--hot-share 1", "--hot-keys")] {
+            let words = format!("plan --keys 1 --rps 1 {given}");
+            let error = Line::try_parse_from(words.split(' ')).expect_err(given).to_string();
+            assert!(error.contains(missing), "{given}: {error}");
+        }
+    }
+
+    #[test]
     fn wrong_numbers_name_what_is_allowed() {
         assert_eq!(count("2M").unwrap(), 2e6);
         for (wrong, allowed) in [("-1", "above 0"), ("0", "above 0"), ("1x", "above 0")] {
@@ -270,5 +312,8 @@ mod tests {
         }
         assert!(count("-1").unwrap_err().contains("at least 0"));
         assert!(part("1.5").unwrap_err().contains("from 0 to 1"));
+        for wrong in ["0", "1.5", "x"] {
+            assert!(part_above_0(wrong).unwrap_err().contains("above 0 and up to 1"), "{wrong}");
+        }
     }
 }

@@ -46,8 +46,11 @@ struct Figures {
 fn run(setting: Setting) -> Figures {
     let Setting { processes, load, leases, faults } = setting;
     let limit = processes * SHARE;
-    let quota = Quota::new(limit, WINDOW).and_then(|it| it.leased(LEASE)).expect("a valid quota");
-    let counted = quota.counted().window_micros();
+    let plain = Quota::new(limit, WINDOW).expect("a valid quota");
+    let leased = plain.leased(LEASE).expect("a valid quota");
+    // A quota with a lease counts over a longer window. Both kinds of fleet run for the same time.
+    let counted = leased.counted().window_micros();
+    let quota = if leases { leased } else { plain };
     let process = ProcessPlan {
         skew_ppb: 0,
         leases,
