@@ -40,7 +40,7 @@ pub struct Override {
     pub since: SystemTime,
     /// The person or program that has set it.
     pub by: String,
-    /// Why it was set.
+    /// The reason for the change.
     pub reason: String,
     /// The version at which it was set. Versions only grow.
     pub version: u64,
@@ -72,7 +72,7 @@ pub struct NewOverride {
     pub until: Option<SystemTime>,
     /// The person or program that sets it. From 1 to 128 bytes.
     pub by: String,
-    /// Why it is set. From 1 to 1,000 bytes.
+    /// The reason for the change. From 1 to 1,000 bytes.
     pub reason: String,
     /// The [version](Override::version) of the override that this one replaces, or 0 if there is none. If
     /// there is another one, nothing changes. `None` replaces any.
