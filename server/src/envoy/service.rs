@@ -9,9 +9,9 @@ use tonic::{Request, Response, Status};
 
 use super::{
     decide::{Decider, LineOutcome},
-    envoy::Shared,
     request::{BadRequest, Hits as LineHits, Limited, Line, lines},
     response::response,
+    shared::Shared,
     stats::Hits,
 };
 
