@@ -9,7 +9,10 @@ use std::{
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::{limits::LimitsError, settings::Settings};
+use crate::settings::Settings;
+
+/// The error of limits that cannot be used.
+pub(crate) type LimitsError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The files with limits, by their format.
 #[derive(Debug)]

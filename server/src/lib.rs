@@ -9,6 +9,7 @@
 //! - [`Server`]: all parts together, with listeners, health, metrics and the admin page.
 
 pub mod access;
+mod check;
 pub mod envoy;
 mod files;
 mod grpc;
@@ -25,7 +26,8 @@ pub mod settings;
 mod signals;
 
 pub use self::{
+    check::{ServerError, check, lint_envoy},
     limits::DEFAULT_CONFIG,
     logs::install as install_logs,
-    server::{Server, ServerError, check, lint_envoy},
+    server::Server,
 };

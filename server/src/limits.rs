@@ -7,7 +7,7 @@ use plimsoll_control::{
 
 use crate::{
     envoy::{Envoy, EnvoyConfig},
-    files::Files,
+    files::{Files, LimitsError},
     settings::{RedisServers, Settings},
 };
 
@@ -23,9 +23,6 @@ pub(crate) struct Limits {
     /// The files of envoyproxy/ratelimit.
     envoy: Option<EnvoyConfig>,
 }
-
-/// The error of limits that cannot be used.
-pub(crate) type LimitsError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Limits {
     /// Reads the files of the settings.

@@ -4,13 +4,10 @@ use std::{
     fmt,
     io::{self, Write},
     net::SocketAddr,
-    path::Path,
-    pin::pin,
-    task::{Context, Poll, Waker},
 };
 
 use axum::{Router, middleware::from_fn_with_state};
-use plimsoll::{Error, Limiter, RedisConfig, RedisStore};
+use plimsoll::Limiter;
 use plimsoll_control::{
     Offenders, Overrides, Registry,
     admin::{self, Access, Activity, AdminConfig},
@@ -19,7 +16,8 @@ use tokio::{task::JoinSet, time::sleep};
 use tonic::service::Routes;
 
 use crate::{
-    envoy::{self, Envoy, EnvoyConfig, EnvoyOptions, MAX_MESSAGE_BYTES},
+    check::{ServerError, validate},
+    envoy::{Envoy, MAX_MESSAGE_BYTES},
     grpc,
     health::Health,
     http::{self, Api, require_full_access, with_fallbacks},
@@ -27,15 +25,12 @@ use crate::{
     listen::{Listener, Phase, Phases},
     metrics::Metrics,
     random,
-    settings::{Address, Bounds, RedisServers, Settings},
+    settings::{Address, Bounds, Settings},
     signals::Signals,
 };
 
 /// The keys of each policy that are counted by themselves.
 const OFFENDERS: usize = 1_000;
-
-/// An error that ends the service.
-pub type ServerError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The service, before it serves.
 ///
@@ -195,7 +190,7 @@ impl Server {
         self.health.begin(Phase::Closing).await;
         tokio::select! {
             () = async { while listeners.join_next().await.is_some() {} } => {}
-            () = signals.next() => tracing::warn!(target: "plimsoll", "a second signal: connections are cut"),
+            () = signals.next() => tracing::warn!(target: "plimsoll", "another signal: connections are cut"),
         }
         listeners.shutdown().await;
         // Leased units go back to the store, so that other instances can use them. It waits 4 s at most.
@@ -246,96 +241,6 @@ impl Server {
         }
         access
     }
-}
-
-/// Reads the limits of the settings, and reports their mistakes. Nothing is connected or served.
-///
-/// # Errors
-///
-/// Returns an error if a file has a mistake, a setting is not allowed, or a URL of Redis is not valid.
-pub fn check(settings: &Settings) -> Result<String, ServerError> {
-    validate(settings)?;
-    let limits = Limits::read(settings)?;
-    check_redis(settings, &limits)?;
-    let count = limits.registry().policies().len();
-    let policies = if count == 1 { "policy" } else { "policies" };
-    let valid = format!("the settings and the limits are valid: {count} {policies}");
-    Ok(match limits.domains() {
-        0 => valid,
-        1 => format!("{valid}, 1 domain of envoyproxy/ratelimit"),
-        domains => format!("{valid}, {domains} domains of envoyproxy/ratelimit"),
-    })
-}
-
-/// Returns an error if a URL of Redis is not valid. The error contains no URL, because it may have a password.
-fn check_redis(settings: &Settings, limits: &Limits) -> Result<(), ServerError> {
-    let store = limits.first().store();
-    let (field, checked) = match &settings.redis {
-        Some(RedisServers::Server(url)) => ("redis", check_servers(RedisConfig::url(url))),
-        Some(RedisServers::Cluster(nodes)) => {
-            ("redis-cluster", check_servers(RedisConfig::cluster(nodes)))
-        }
-        Some(RedisServers::Sentinels { urls, primary }) => {
-            ("redis-sentinels", check_servers(RedisConfig::sentinel(urls, primary)))
-        }
-        None => ("store", begin(store.with_lazy(true).connect()).map(drop)),
-    };
-    checked.map_err(|error| format!("{field} is not valid: {error}"))?;
-    if let Some(url) = &settings.overrides_redis {
-        let checked = check_servers(RedisConfig::url(url));
-        checked.map_err(|error| format!("overrides-redis is not valid: {error}"))?;
-    }
-    Ok(())
-}
-
-fn check_servers(config: RedisConfig) -> Result<(), Error> {
-    begin(RedisStore::connect_with(config.lazy(true))).map(drop)
-}
-
-/// Polls a lazy store's creation, which reads the URLs and has nothing to wait for. Outside of a runtime, the
-/// store does not connect before its first call.
-fn begin<T>(store: impl Future<Output = Result<T, Error>>) -> Result<Option<T>, Error> {
-    match pin!(store).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(store) => store.map(Some),
-        Poll::Pending => Ok(None),
-    }
-}
-
-/// Returns what differs from envoyproxy/ratelimit under a file or folder of it, rule by rule.
-///
-/// # Errors
-///
-/// Returns an error if a file cannot be read or has a mistake.
-pub fn lint_envoy(path: &Path, options: EnvoyOptions) -> Result<String, ServerError> {
-    let config = EnvoyConfig::load_with([path], options)?;
-    let findings = envoy::lint(&config);
-    let mut report: Vec<_> = findings.iter().map(ToString::to_string).collect();
-    report.push(match findings.len() {
-        0 => "all limits behave as with envoyproxy/ratelimit".to_owned(),
-        1 => "1 finding".to_owned(),
-        count => format!("{count} findings"),
-    });
-    Ok(report.join("\n\n"))
-}
-
-/// Returns an error if an address is open to other machines, and there are no tokens of clients.
-fn validate(settings: &Settings) -> Result<(), ServerError> {
-    if settings.is_unauthenticated || !settings.clients.is_empty() {
-        return Ok(());
-    }
-    for (name, address) in [("http", settings.http), ("grpc", settings.grpc)] {
-        if let Address::At(address) = address
-            && !address.ip().is_loopback()
-        {
-            let allowed = "a loopback address, tokens of clients (PLIMSOLL_TOKEN, or [[clients]] in the \
-                           settings file), or --unauthenticated";
-            return Err(format!(
-                "{name} is {address}, which other machines reach without a token, allowed is {allowed}"
-            )
-            .into());
-        }
-    }
-    Ok(())
 }
 
 /// Writes a line to standard output. Nothing depends on a reader.

@@ -97,7 +97,7 @@ impl<'p> DelayedRequest<'_, 'p> {
         self.check.charges().iter().position(|charge| can_bind(charge) && others_wait(charge))
     }
 
-    /// Under a concurrency limit, `poll` says when the store is asked again.
+    /// Decides the check once. Under a concurrency limit, `poll` is the time after which the store is asked again.
     async fn decide(&self, poll: &mut Duration) -> Result<Attempt<'p>, Error> {
         let reply = self.check.acquire().await?;
         let charges = self.check.charges();

@@ -2,7 +2,6 @@
 
 mod check;
 mod delay;
-mod keeper;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod limiter;
 mod permit;
@@ -10,6 +9,7 @@ mod permit_table;
 mod queue;
 mod refund_units;
 mod releases;
+mod renewer;
 mod reservation;
 mod sender;
 mod state;

@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use super::{keeper, permit_table::PermitId, sender::release, state::LimiterState};
+use super::{permit_table::PermitId, renewer, sender::release, state::LimiterState};
 use crate::{
     decision::{Decision, Receipt, StoreReply},
     error::Error,
@@ -30,16 +30,16 @@ impl Permit {
     /// Creates the guard of the units of `receipt`, all of which are in flight. `name` is that of its only
     /// charge in the memory store.
     pub(super) fn new(limiter: &Arc<LimiterState>, receipt: Receipt, name: Option<u128>) -> Self {
-        let is_kept = limiter.permits.is_kept.load(Ordering::SeqCst);
-        if !is_kept {
+        let has_renewer = limiter.permits.has_renewer.load(Ordering::SeqCst);
+        if !has_renewer {
             limiter.permits.set_time();
         }
         let id = limiter.permits.insert(receipt);
-        if !is_kept || !limiter.permits.is_kept.load(Ordering::SeqCst) {
-            keeper::start(limiter);
+        if !has_renewer || !limiter.permits.has_renewer.load(Ordering::SeqCst) {
+            renewer::start(limiter);
         } else if !limiter.store.is_embedded() {
             // Beside a request to the store, a reading of the clock costs nothing.
-            keeper::start_if_late(limiter);
+            renewer::start_if_late(limiter);
         }
         Self { limiter: Arc::clone(limiter), id: Some(id), name }
     }

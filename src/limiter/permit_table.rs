@@ -21,29 +21,29 @@ use crate::{
 /// The number of shards, each with its own lock. A thread uses one of them.
 const SHARDS: usize = 16;
 
-/// The part of an expiry after which the keeper looks for units to renew again.
+/// The part of an expiry after which the renewer looks for units to renew again.
 const ROUNDS_PER_EXPIRY: u64 = 8;
-/// The longest time between two rounds of the keeper.
+/// The longest time between two rounds of the renewer.
 const MAX_ROUND: Duration = Duration::from_secs(5);
-/// The number of rounds after which another keeper takes over, because the runtime of the first one does not
+/// The number of rounds after which another renewer takes over, because the runtime of the first one does not
 /// poll it.
 const MAX_MISSED_ROUNDS: u64 = 3;
 
-/// The receipts of the permits of a limiter. A keeper renews them until they are removed.
+/// The receipts of the permits of a limiter. A renewer renews them until they are removed.
 #[derive(Debug)]
 pub(super) struct PermitTable {
     shards: [PermitShard; SHARDS],
     start: Instant,
-    /// The time of the keeper's last round, in milliseconds since `start`. A permit is dated with it,
+    /// The time of the renewer's last round, in milliseconds since `start`. A permit is dated with it,
     /// because reading the clock costs as much as half a check in memory.
     round: AtomicU64,
     /// The time between two rounds, in milliseconds.
     interval: AtomicU64,
-    pub(super) is_kept: AtomicBool,
-    /// The number of times that another keeper has taken over.
+    pub(super) has_renewer: AtomicBool,
+    /// The number of times that another renewer has taken over.
     takeovers: AtomicU64,
-    /// Wakes the keeper when the interval becomes shorter, and when the limiter ends.
-    pub(super) wakes_keeper: Arc<Notify>,
+    /// Wakes the renewer when the interval becomes shorter, and when the limiter ends.
+    pub(super) wakes_renewer: Arc<Notify>,
 }
 
 /// The alignment keeps two shards off the same cache line.
@@ -87,9 +87,9 @@ impl Default for PermitTable {
             start: Instant::now(),
             round: AtomicU64::new(0),
             interval: AtomicU64::new(MAX_ROUND.as_millis() as u64),
-            is_kept: AtomicBool::new(false),
+            has_renewer: AtomicBool::new(false),
             takeovers: AtomicU64::new(0),
-            wakes_keeper: Arc::default(),
+            wakes_renewer: Arc::default(),
         }
     }
 }
@@ -172,7 +172,7 @@ impl PermitTable {
         Some(old)
     }
 
-    /// Begins a round of the keeper. Returns the charges to renew: those of the permits that have reached
+    /// Begins a round of the renewer. Returns the charges to renew: those of the permits that have reached
     /// half of their expiry, and of those that the fallback has admitted. Returns `None` if there are no
     /// permits.
     pub(super) fn begin_round(&self) -> Option<Vec<(PermitId, Vec<Charge<'static>>)>> {
@@ -221,15 +221,15 @@ impl PermitTable {
         now
     }
 
-    /// Returns the last round of the keeper, if it has missed the ones behind it.
+    /// Returns the last round of the renewer, if it has missed the ones behind it.
     pub(super) fn missed_since(&self) -> Option<u64> {
         let (round, now) = (self.round.load(Ordering::Relaxed), self.start.elapsed());
         let late = MAX_MISSED_ROUNDS * self.interval.load(Ordering::Relaxed);
         let is_late = (now.as_millis() as u64).saturating_sub(round) >= late;
-        (is_late && self.is_kept.load(Ordering::SeqCst)).then_some(round)
+        (is_late && self.has_renewer.load(Ordering::SeqCst)).then_some(round)
     }
 
-    /// Ends the keeper whose last round was `round`. Returns true if the caller has to start another one.
+    /// Ends the renewer whose last round was `round`. Returns true if the caller has to start another one.
     /// Permits whose renewal has begun are renewed again, which counts a unit too many for a short time.
     pub(super) fn take_over(&self, round: u64) -> bool {
         let (now, order) = (self.start.elapsed().as_millis() as u64, Ordering::SeqCst);
@@ -245,7 +245,7 @@ impl PermitTable {
         true
     }
 
-    /// Returns the number of times that another keeper has taken over.
+    /// Returns the number of times that another renewer has taken over.
     pub(super) fn takeovers(&self) -> u64 {
         self.takeovers.load(Ordering::SeqCst)
     }
@@ -268,7 +268,7 @@ impl PermitTable {
         let interval = quota.window_micros() / 1_000 / ROUNDS_PER_EXPIRY;
         if interval < self.interval.load(Ordering::Relaxed) {
             self.interval.fetch_min(interval.max(1), Ordering::Relaxed);
-            self.wakes_keeper.notify_one();
+            self.wakes_renewer.notify_one();
         }
     }
 
@@ -280,7 +280,7 @@ impl PermitTable {
 
 impl Drop for PermitTable {
     fn drop(&mut self) {
-        self.wakes_keeper.notify_one();
+        self.wakes_renewer.notify_one();
     }
 }
 

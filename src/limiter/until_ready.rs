@@ -71,8 +71,8 @@ where
     Ok(decision)
 }
 
-/// Returns the time until the next check. Work of others may end at any time, so under a concurrency limit
-/// `poll` says when the store is asked again.
+/// Returns the time until the next check. A unit in flight may be released at any time, so under a
+/// concurrency limit the store is asked again after `poll`.
 pub(super) fn wait_of(denied: &Denied<'_>, poll: &mut Duration) -> Option<Duration> {
     let wait = denied.retry_after()?;
     if !denied.binding().is_some_and(|binding| binding.quota().is_concurrent()) {

@@ -190,8 +190,8 @@ impl Drop for QueuedCheck<'_> {
     }
 }
 
-/// A guard of a call in flight. When the last one of a slot is dropped, the batch that waits has its
-/// turn. If each gave the turn, batches would stay small.
+/// A guard of a call in flight. When the last call of a slot ends, the waiting batch has its turn. It does
+/// not have it at the end of each call, so that batches grow.
 struct CallInFlight {
     batcher: Batcher,
     slot: u16,
@@ -253,8 +253,8 @@ impl Batch {
         }
     }
 
-    /// Begins the call, unless the batch is not needed. `has_turn` is the result of the wait for the turn.
-    /// Without one, the batch takes its turn. Returns whether the call has begun.
+    /// Begins the call, unless the batch is not needed. `has_turn` is `None` if the wait for the turn timed
+    /// out. The batch then takes its turn itself. Returns whether the call has begun.
     fn begin(&mut self, has_turn: Option<bool>) -> bool {
         let mut queues = self.batcher.lock();
         let has_turn = has_turn.unwrap_or_else(|| match self.place.turn.try_recv() {

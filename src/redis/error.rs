@@ -46,7 +46,7 @@ pub(super) enum Failure {
     NotReady(Option<Box<SelfTestFailure>>),
 }
 
-/// The failure of a [self-test](super::startup::SelfTest), and the server at which it happened.
+/// The failure of a [self-test](super::self_test::SelfTest), and the server at which it happened.
 #[derive(Debug, Clone)]
 pub(super) struct SelfTestFailure {
     pub(super) failure: Failure,

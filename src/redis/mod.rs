@@ -9,6 +9,7 @@ mod error;
 mod key_name;
 mod multi_slot;
 mod script;
+mod self_test;
 mod server_error;
 mod slot_queue;
 mod spare_command;

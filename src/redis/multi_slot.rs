@@ -195,8 +195,8 @@ impl Divided for SlotGroups {
         }
     }
 
-    /// A check spends all or nothing, so the groups that have spent units refund them, except for the
-    /// [trials](Self::split_off_trials) of a denied check.
+    /// Starts the refunds of the groups that have spent units, because a check spends all or nothing. The
+    /// [trials](Self::split_off_trials) of a denied check stay charged.
     fn undo(&mut self) -> Refunds<usize> {
         let options = CallOptions { operation: Operation::Refund, deadline: None, ..self.options };
         match self.options.operation {

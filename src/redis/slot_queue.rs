@@ -21,8 +21,8 @@ const MAX_BATCH_CHARGES: usize = 64;
 /// The longest time that a queued check waits for a call in flight. After it, the queue is sent
 /// without waiting for the reply to that call.
 const MAX_BATCH_WAIT: Duration = Duration::from_millis(5);
-/// The time without a new call after which other batches do not count: their tasks may be in a runtime that
-/// stands still, as a current-thread runtime does outside of `block_on`.
+/// If no call has begun for this long, batches that wait are ignored: their runtime may stand still, as a
+/// current-thread runtime does outside of `block_on`.
 const STANDS_STILL_AFTER: Duration = Duration::from_millis(20);
 
 /// The calls in flight and the queued checks of one slot.
@@ -134,7 +134,7 @@ impl SlotQueue {
         (self.checks.drain(..count).collect(), self.place())
     }
 
-    /// Returns the place of a new batch, if there are checks that the others do not take.
+    /// Returns the place of a new batch if the batches that wait cannot take all queued checks.
     fn place(&mut self) -> Option<BatchPlace> {
         if self.waiting.is_some() || self.charges <= MAX_BATCH_CHARGES * self.unsent_batches {
             return None;

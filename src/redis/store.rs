@@ -13,7 +13,8 @@ use super::{
     error::Failure,
     key_name::{self, KeyNames},
     multi_slot::{self, CallOptions},
-    startup::{SelfTest, Startup},
+    self_test::SelfTest,
+    startup::Startup,
     wire::{Operation, WireCharge, WireCheck},
 };
 use crate::{

@@ -64,7 +64,7 @@ impl Stores {
         }
     }
 
-    /// Starts the refund of the units that a check has spent and that is not admitted. `sources` has the source of each part's
+    /// Starts the refund of the units of a check that was denied. `sources` has the source of each part's
     /// reply, so that leased units go back to the stock.
     pub(super) fn undo(
         &self,

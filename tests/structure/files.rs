@@ -1,4 +1,4 @@
-//! The files of `src/`: what each imports, and how large it is.
+//! The files of `src/`, and of the other packages: what each imports, and how large it is.
 //!
 //! `./scripts/sizes` prints a table of the sizes.
 
@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use crate::known::{CIRCLES, KNOWN, SMALL};
+use crate::known::{SMALL, SMALL_ELSEWHERE};
 
 /// Files below this number of lines of code need a cause.
 const MIN_LINES: usize = 40;
@@ -23,12 +23,16 @@ const FORBIDDEN: &[(&str, &[&str], &[&str])] = &[
     ("the guarded store knows nothing of leases", &["remote"], &["remote/leases"]),
 ];
 
+/// The folders of the other crates, each with the folders below it that are not part of the crate: programs.
+const ELSEWHERE: &[(&str, &[&str])] = &[("control/src", &["bin"]), ("server/src", &[])];
+
 /// The parts of `remote/` that are above the guarded store.
 const ABOVE_GUARDED: &[&str] = &["remote/leases", "remote/pipeline"];
 
 /// A file of `src/`, without its tests.
 struct Source {
-    /// Below `src`, such as `redis/wire`. That of `redis/mod.rs` is `redis`, and that of `lib.rs` is empty.
+    /// Below `src`, such as `redis/wire`. That of `redis/mod.rs` is `redis`, and that of `lib.rs`, or of the
+    /// `main.rs` of a program without one, is empty.
     path: String,
     /// Without comments, with the texts of literals.
     code: String,
@@ -64,8 +68,9 @@ impl Source {
         }
         for lead in ["crate::", "super::", "self::"] {
             for (at, _) in self.code.match_indices(lead) {
-                let is_start =
-                    !self.code[..at].ends_with(|c: char| c.is_alphanumeric() || c == ':');
+                // `pub(in crate::path)` is no import.
+                let is_start = !self.code[..at].ends_with("(in ")
+                    && !self.code[..at].ends_with(|c: char| c.is_alphanumeric() || c == ':');
                 if is_start && !self.is_folder {
                     members("", &self.code[at..], &mut found);
                 }
@@ -149,19 +154,20 @@ fn members(before: &str, rest: &str, paths: &mut BTreeSet<String>) -> usize {
     rest.len()
 }
 
-/// Reads the files of `src/` by their paths, without those of tests.
-fn sources() -> BTreeMap<String, Source> {
+/// Reads the files of a crate by their paths below `root`, without those of tests.
+fn sources(root: &Path) -> BTreeMap<String, Source> {
     let mut found = Vec::new();
-    super::files(Path::new("src"), &mut found);
+    super::files(root, &mut found);
+    let first = if root.join("lib.rs").exists() { "lib" } else { "main" };
     let mut sources = BTreeMap::new();
     let mut tests = BTreeSet::new();
     for file in found {
-        let path = file.strip_prefix("src").expect("below").with_extension("");
+        let path = file.strip_prefix(root).expect("below").with_extension("");
         let path = path.to_str().expect("UTF-8");
         let text = fs::read_to_string(&file).expect("UTF-8");
-        let is_folder = path.ends_with("mod") || path == "lib";
+        let is_folder = path.ends_with("mod") || path == first;
         let path = path.trim_end_matches("mod").trim_end_matches('/').to_owned();
-        let path = if path == "lib" { String::new() } else { path };
+        let path = if path == first { String::new() } else { path };
         for declared in text.split("#[cfg(test)]\n").skip(1) {
             let mut lines = declared.lines().skip_while(|line| line.starts_with("#["));
             let file = declared.split_once("#[path = \"").filter(|(before, _)| before.is_empty());
@@ -304,7 +310,8 @@ fn after_generics(text: &str) -> &str {
     text
 }
 
-fn sizes(sources: &BTreeMap<String, Source>) -> BTreeSet<String> {
+/// Returns the folders of `src/` that hold more than a quarter of its code.
+fn large_folders(sources: &BTreeMap<String, Source>) -> BTreeSet<String> {
     let total: usize = sources.values().map(Source::lines).sum();
     let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
     for source in sources.values() {
@@ -312,7 +319,10 @@ fn sizes(sources: &BTreeMap<String, Source>) -> BTreeSet<String> {
     }
     let is_large = |(folder, lines): &(&str, usize)| !folder.is_empty() && lines * 4 > total;
     let large = folders.into_iter().filter(is_large);
-    let large = large.map(|(folder, _)| format!("folder above a quarter: {folder}"));
+    large.map(|(folder, _)| format!("folder above a quarter: {folder}")).collect()
+}
+
+fn sizes(sources: &BTreeMap<String, Source>) -> BTreeSet<String> {
     let files = sources.values().filter_map(|source| match source.lines() {
         lines if lines > MAX_LINES => Some(format!("above {MAX_LINES} lines: {}", source.path)),
         lines if lines < MIN_LINES && !source.is_folder => {
@@ -320,28 +330,48 @@ fn sizes(sources: &BTreeMap<String, Source>) -> BTreeSet<String> {
         }
         _ => None,
     });
-    large.chain(files).collect()
+    files.collect()
+}
+
+/// Compares the small files among the violations with the list of those that have a cause.
+fn assert_known(place: &str, found: &BTreeSet<String>, small: &[&str]) {
+    let known = small.iter().map(|file| format!("below {MIN_LINES} lines: {file}"));
+    let known: BTreeSet<String> = known.collect();
+    let lines =
+        |set: Vec<&String>| set.iter().map(|it| format!("    {it:?},\n")).collect::<String>();
+    let (new, gone) = (found.difference(&known).collect(), known.difference(found).collect());
+    let (new, gone) = (lines(new), lines(gone));
+    assert!(
+        new.is_empty() && gone.is_empty(),
+        "{place}, broken:\n{new}\nnot broken any more, remove:\n{gone}"
+    );
 }
 
 #[test]
 fn files_keep_the_rules() {
-    let sources = sources();
+    let sources = sources(Path::new("src"));
     let edges = edges(&sources);
     assert!(edges.values().map(BTreeSet::len).sum::<usize>() > 500, "imports are found");
-    let found = [circles(&edges), forbidden(&edges), spread(&sources), sizes(&sources)];
-    let found: BTreeSet<String> = found.into_iter().flatten().collect();
-    let small = SMALL.iter().map(|(file, _)| format!("below {MIN_LINES} lines: {file}"));
-    let circles = CIRCLES.iter().map(|(files, _)| format!("circle: {files}"));
-    let known = KNOWN.iter().map(|it| (*it).to_owned()).chain(small).chain(circles);
-    let known: BTreeSet<String> = known.collect();
-    let lines =
-        |set: Vec<&String>| set.iter().map(|it| format!("    {it:?},\n")).collect::<String>();
-    let (new, gone) = (found.difference(&known).collect(), known.difference(&found).collect());
-    let (new, gone) = (lines(new), lines(gone));
-    assert!(
-        new.is_empty() && gone.is_empty(),
-        "broken:\n{new}\nnot broken any more, remove:\n{gone}"
-    );
+    let large = large_folders(&sources);
+    let found = [circles(&edges), forbidden(&edges), spread(&sources), sizes(&sources), large];
+    let small: Vec<_> = SMALL.iter().map(|(file, _)| *file).collect();
+    assert_known("src", &found.into_iter().flatten().collect(), &small);
+}
+
+#[test]
+fn files_of_other_packages_keep_the_rules() {
+    let mut imports = 0;
+    for (root, others) in ELSEWHERE {
+        let mut sources = sources(Path::new(root));
+        sources.retain(|path, _| !others.iter().any(|other| is_in(path, other)));
+        let edges = edges(&sources);
+        imports += edges.values().map(BTreeSet::len).sum::<usize>();
+        let found = [circles(&edges), sizes(&sources)];
+        let small = SMALL_ELSEWHERE.iter().filter(|(of, _)| of == root);
+        let small = small.flat_map(|(_, files)| files.iter().map(|(file, _)| *file));
+        assert_known(root, &found.into_iter().flatten().collect(), &small.collect::<Vec<_>>());
+    }
+    assert!(imports > 300, "imports are found: {imports}");
 }
 
 #[test]

@@ -46,7 +46,8 @@ thread_local! {
 /// The length of a period is 2 to this power, in microseconds: 66 ms.
 const PERIOD_BITS: u32 = 16;
 
-/// The decisions that use one reading of the clock, if all of them have the same time: that of a test.
+/// The most decisions for which one reading of the clock serves. Only tests reach it, because their time
+/// stands still.
 const USES: u32 = 1_000;
 
 /// The counters of a policy, and what they were at the end of the last samples.

@@ -113,8 +113,8 @@ pub(super) fn key_type(key: &KeySpec, client_ip: &ClientIp) -> KeyType {
     }
 }
 
-/// Returns the type of a key that has one of several types. Every text is a text, so what is more special
-/// comes first.
+/// Returns the type of a key that has one of several types. More special types come first, because any value
+/// is also a valid text.
 pub(super) fn either(mut types: Vec<KeyType>) -> KeyType {
     types.sort_by_key(|kind| match kind {
         KeyType::Anonymous => 0,

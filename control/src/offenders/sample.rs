@@ -51,7 +51,8 @@ pub(super) fn weight(decision: &Decision<'_>) -> Option<u64> {
 }
 
 impl Sampler {
-    /// The time of the decision is known without reading a clock. Only its differences matter.
+    /// Returns the weight of a denied request at `time`, if it is part of the sample. The time is that of the
+    /// decision, so no clock is read. Only its differences matter.
     #[inline]
     fn weight_of_denied(&self, time: Timestamp) -> Option<u64> {
         let period = time.as_micros() >> PERIOD_BITS;

@@ -42,7 +42,7 @@ pub struct AuditEntry {
     pub until: Option<SystemTime>,
     /// The person or program that did it.
     pub by: String,
-    /// Why.
+    /// The reason for the change.
     pub reason: String,
 }
 
@@ -83,7 +83,7 @@ pub struct NewAuditEntry {
     pub after: Option<String>,
     /// The person or program that did it. From 1 to 128 bytes.
     pub by: String,
-    /// Why. From 1 to 1,000 bytes.
+    /// The reason for the change. From 1 to 1,000 bytes.
     pub reason: String,
 }
 

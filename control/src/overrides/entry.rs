@@ -12,7 +12,7 @@ use plimsoll::{Key, Quota};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    InForce, OverrideError,
+    OverrideError,
     time::{from_millis, millis, optional_millis},
 };
 use crate::{Registered, Registry};
@@ -40,7 +40,7 @@ pub struct Override {
     pub since: SystemTime,
     /// The person or program that has set it.
     pub by: String,
-    /// Why it was set.
+    /// The reason for the change.
     pub reason: String,
     /// The version at which it was set. Versions only grow.
     pub version: u64,
@@ -72,33 +72,11 @@ pub struct NewOverride {
     pub until: Option<SystemTime>,
     /// The person or program that sets it. From 1 to 128 bytes.
     pub by: String,
-    /// Why it is set. From 1 to 1,000 bytes.
+    /// The reason for the change. From 1 to 1,000 bytes.
     pub reason: String,
     /// The [version](Override::version) of the override that this one replaces, or 0 if there is none. If
     /// there is another one, nothing changes. `None` replaces any.
     pub version: Option<u64>,
-}
-
-/// The effect of a request.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Change {
-    /// The override before.
-    pub before: Option<Override>,
-    /// The override after.
-    pub after: Option<Override>,
-    /// The version of the change.
-    pub version: u64,
-    /// The limit that was in force before: that of an override, or the configured one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_force_before: Option<InForce>,
-    /// The limit that is in force after.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_force_after: Option<InForce>,
-    /// The reason for which this instance could not apply the change yet. It is stored, other instances apply
-    /// it, and this one tries again each second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_applied: Option<String>,
 }
 
 /// The longest text of a key.

@@ -2,10 +2,10 @@
 
 mod apply;
 mod audit;
+mod change;
 mod config;
 mod entry;
 mod error;
-mod in_force;
 mod known;
 mod memory;
 mod names;
@@ -21,9 +21,9 @@ mod tls;
 pub(crate) use self::entry::{digest, redacted};
 pub use self::{
     audit::{AuditAction, AuditEntry, NewAuditEntry},
+    change::{Change, InForce},
     config::OverridesConfig,
-    entry::{Change, NewOverride, Override, OverrideKind},
+    entry::{NewOverride, Override, OverrideKind},
     error::OverrideError,
-    in_force::InForce,
     overrides::{Overrides, OverridesStatus},
 };

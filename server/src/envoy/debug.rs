@@ -17,10 +17,10 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use serde_json::json;
 
 use super::{
-    envoy::Shared,
     json,
     request::MAX_MESSAGE_BYTES,
     service::{NotDecided, decide},
+    shared::Shared,
 };
 
 pub(super) fn router(shared: Arc<Shared>) -> Router {

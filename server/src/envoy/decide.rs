@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use plimsoll::{
     Allowed, Charge, Charges, Decision, Error, Limiter, OnFailure, Standing,
     store::{Source, Verdict},
@@ -10,7 +11,6 @@ use plimsoll_control::admin::Activity;
 use smallvec::SmallVec;
 
 use super::{
-    join::join_all,
     options::Decide,
     request::{Hits, Limited, Line},
 };
@@ -279,7 +279,7 @@ impl<'a> Decider<'a> {
 
     /// Returns the charges of the lines with units.
     fn charges_of(&self, units: impl Fn(usize, &Limited<'_>) -> Option<u64>) -> Charged<'a> {
-        let mut slots: SmallVec<[(&'a Limited<'a>, u64); USUAL_LINES]> = SmallVec::new();
+        let mut budgets: SmallVec<[(&'a Limited<'a>, u64); USUAL_LINES]> = SmallVec::new();
         let mut positions = SmallVec::new();
         for (index, line) in self.lines.iter().enumerate() {
             let Line::Limited(limited) = line else { continue };
@@ -287,21 +287,21 @@ impl<'a> Decider<'a> {
             if limited.counted.is_none() {
                 continue;
             }
-            let position = slots.iter().position(|(other, _)| is_same_budget(other, limited));
+            let position = budgets.iter().position(|(other, _)| is_same_budget(other, limited));
             if let Some(position) = position {
-                let slot = &mut slots[position];
-                slot.1 = slot.1.saturating_add(units);
+                let budget = &mut budgets[position];
+                budget.1 = budget.1.saturating_add(units);
                 // Limits that a request brings along can differ. If the smallest admits all units, each does.
-                if limit_of(limited) < limit_of(slot.0) {
-                    slot.0 = limited;
+                if limit_of(limited) < limit_of(budget.0) {
+                    budget.0 = limited;
                 }
             } else {
-                slots.push((limited, units));
+                budgets.push((limited, units));
             }
-            positions.push((index, position.unwrap_or(slots.len() - 1)));
+            positions.push((index, position.unwrap_or(budgets.len() - 1)));
         }
         let charges =
-            slots.iter().filter_map(|(limited, units)| self.charge(limited, *units)).collect();
+            budgets.iter().filter_map(|(limited, units)| self.charge(limited, *units)).collect();
         Charged { charges, positions }
     }
 

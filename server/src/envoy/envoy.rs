@@ -1,21 +1,17 @@
 //! The handle of the service.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, sync::Arc};
 
-use arc_swap::ArcSwap;
 use axum::Router;
 use plimsoll::Limiter;
 use plimsoll_control::{Registry, admin::Activity};
 
 use super::{
-    config::{EnvoyConfig, EnvoyConfigError, Source},
+    config::{EnvoyConfig, EnvoyConfigError},
     debug,
     grpc::EnvoyGrpc,
     service::EnvoyService,
-    stats::Stats,
+    shared::Shared,
     watch::EnvoyWatch,
 };
 
@@ -36,28 +32,6 @@ use super::{
 /// ```
 #[derive(Clone)]
 pub struct Envoy(Arc<Shared>);
-
-/// The parts that all clones share.
-pub(super) struct Shared {
-    pub(super) config: ArcSwap<EnvoyConfig>,
-    pub(super) limiter: Limiter,
-    pub(super) stats: Stats,
-    /// The decisions that the admin page shows.
-    pub(super) activity: Option<Activity>,
-    registry: Option<Registry>,
-    reload: Mutex<Reload>,
-}
-
-/// The state of the last reload.
-#[derive(Default)]
-struct Reload {
-    /// The texts that were read last. A file may be half written, so texts are taken once they stay.
-    seen: Option<Vec<Source>>,
-    /// The texts that were read last and have a mistake. [`Envoy::poll`] does not parse them again.
-    rejected: Option<Vec<Source>>,
-    /// The error that was reported last.
-    error: Option<EnvoyConfigError>,
-}
 
 impl Envoy {
     /// Creates the service with a configuration, over a limiter.
@@ -89,10 +63,7 @@ impl Envoy {
         registry: Option<Registry>,
         activity: Option<Activity>,
     ) -> Self {
-        let (stats, reload) = (Stats::new(), Mutex::default());
-        stats.config_load_success.increment(1);
-        let config = ArcSwap::from_pointee(config);
-        Self(Arc::new(Shared { config, limiter, stats, activity, registry, reload }))
+        Self(Arc::new(Shared::new(config, limiter, registry, activity)))
     }
 
     /// Returns the gRPC service, to add to a server of tonic.
@@ -119,9 +90,7 @@ impl Envoy {
     ///
     /// Returns an error if a file cannot be read or has a mistake. The configuration stays in force.
     pub fn reload(&self) -> Result<bool, EnvoyConfigError> {
-        let config = self.config();
-        let sources = config.sources_now();
-        self.0.apply(&config, sources)
+        self.0.reload()
     }
 
     /// Watches the files: a change is in force within a second. A change with a mistake is reported once as
@@ -132,25 +101,7 @@ impl Envoy {
     ///
     /// Panics outside of a tokio runtime.
     pub fn watch(&self) -> EnvoyWatch {
-        EnvoyWatch::start(self.clone())
-    }
-
-    /// Reads the files again, if they have stayed the same since the last call, and were not rejected.
-    pub(super) fn poll(&self) {
-        let config = self.config();
-        let sources = config.sources_now();
-        let seen = sources.as_ref().ok().cloned();
-        let is_new = {
-            let mut reload = self.0.reload.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_settled = reload.seen == seen;
-            let is_rejected = seen.is_some() && reload.rejected == seen;
-            reload.seen = seen;
-            is_settled && !is_rejected
-        };
-        if is_new {
-            // An error is reported where it occurs.
-            let _ = self.0.apply(&config, sources);
-        }
+        EnvoyWatch::start(Arc::clone(&self.0))
     }
 }
 
@@ -161,67 +112,9 @@ impl From<&Envoy> for EnvoyService {
     }
 }
 
-impl Shared {
-    fn apply(
-        &self,
-        config: &EnvoyConfig,
-        sources: Result<Vec<Source>, EnvoyConfigError>,
-    ) -> Result<bool, EnvoyConfigError> {
-        if !config.has_files() {
-            return Ok(false);
-        }
-        let mut rejected = None;
-        let read = sources.and_then(|sources| match config.is_of(&sources) {
-            true => Ok(None),
-            false => {
-                let read = config.with_sources(sources.clone());
-                rejected = read.is_err().then_some(sources);
-                read.map(Some)
-            }
-        });
-        let read = read.and_then(|new| match (&new, &self.registry) {
-            (Some(config), Some(registry)) => config.register(registry).map(|()| new),
-            _ => Ok(new),
-        });
-        let mut reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
-        reload.rejected = rejected;
-        match read {
-            Ok(None) => {
-                reload.error = None;
-                Ok(false)
-            }
-            Ok(Some(new)) => {
-                reload.error = None;
-                let domains = new.domains();
-                self.config.store(Arc::new(new));
-                self.stats.config_load_success.increment(1);
-                tracing::info!(domains, "the limits for Envoy were read again");
-                Ok(true)
-            }
-            Err(error) => {
-                if reload.error.as_ref() != Some(&error) {
-                    self.stats.config_load_error.increment(1);
-                    tracing::error!("the limits for Envoy stay as they are\n{error}");
-                    reload.error = Some(error.clone());
-                }
-                Err(error)
-            }
-        }
-    }
-}
-
 impl fmt::Debug for Envoy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Envoy").field("shared", &self.0).finish()
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("config", &self.config.load())
-            .field("limiter", &self.limiter)
-            .finish_non_exhaustive()
     }
 }
 
@@ -239,7 +132,7 @@ mod tests {
         let write = |text: &str| fs::write(&file, text).unwrap();
         write("domain: shop");
         let envoy = Envoy::new(EnvoyConfig::load([&file]).unwrap(), Limiter::in_memory());
-        let polled = || (0..3).for_each(|_| envoy.poll());
+        let polled = || (0..3).for_each(|_| envoy.0.poll());
         // Each error is remembered, so its loss shows that the file was not parsed again.
         let error = || envoy.0.reload.lock().unwrap().error.take();
         write("domian: shop");

@@ -18,9 +18,9 @@ use prost::Message;
 use tonic::{Status, body::Body, codegen::Service, server::NamedService};
 
 use super::{
-    envoy::Shared,
     request::MAX_MESSAGE_BYTES,
     service::{EnvoyService, decide},
+    shared::Shared,
 };
 
 /// The length of the prefix of a message: a flag of compression, and the length of the message.

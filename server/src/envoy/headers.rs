@@ -1,16 +1,17 @@
 //! The headers that responses get.
 
+use std::time::Duration;
+
 use envoy_types::pb::envoy::{
     config::core::v3::HeaderValue,
     service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus},
 };
-use plimsoll::Quota;
+use plimsoll::{Quota, Standing};
 
 use super::{
     decide::LineOutcome,
     options::{LimitHeaders, ResponseHeaders},
     request::Line,
-    response::retry_after,
 };
 
 /// The usual length of the signs and parameters behind a name, in bytes.
@@ -122,4 +123,15 @@ fn window_seconds(quota: &Quota) -> u64 {
 
 fn header(name: &str, value: String) -> HeaderValue {
     HeaderValue { key: name.to_owned(), value, raw_value: Vec::new() }
+}
+
+/// Returns the seconds after which a denied line may pass.
+pub(super) fn retry_after(standing: &Standing) -> u64 {
+    let wait = standing.retry_after().unwrap_or(standing.next_after());
+    whole_seconds(wait).max(1)
+}
+
+/// Returns the wait in seconds, rounded up.
+pub(super) fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }

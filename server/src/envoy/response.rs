@@ -1,7 +1,5 @@
 //! The response to a request.
 
-use std::time::Duration;
-
 use envoy_types::pb::{
     envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse,
@@ -9,11 +7,11 @@ use envoy_types::pb::{
     },
     google::protobuf::Duration as ProtoDuration,
 };
-use plimsoll::Standing;
 
 use super::{
     decide::LineOutcome,
-    dynamic_metadata, headers,
+    dynamic_metadata,
+    headers::{self, retry_after, whole_seconds},
     options::EnvoyOptions,
     request::{Limited, Line},
     unit::Unit,
@@ -85,14 +83,4 @@ fn reset_after(limited: &Limited<'_>, outcome: &LineOutcome) -> u64 {
         (true, _) => whole_seconds(standing.reset_after()),
         (false, _) => retry_after(standing),
     }
-}
-
-/// Returns the seconds after which a denied line may pass.
-pub(super) fn retry_after(standing: &Standing) -> u64 {
-    let wait = standing.retry_after().unwrap_or(standing.next_after());
-    whole_seconds(wait).max(1)
-}
-
-fn whole_seconds(wait: Duration) -> u64 {
-    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }

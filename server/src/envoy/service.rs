@@ -9,9 +9,9 @@ use tonic::{Request, Response, Status};
 
 use super::{
     decide::{Decider, LineOutcome},
-    envoy::Shared,
     request::{BadRequest, Hits as LineHits, Limited, Line, lines},
     response::response,
+    shared::Shared,
     stats::Hits,
 };
 
@@ -107,7 +107,7 @@ fn count(lines: &[Line<'_>], outcomes: &[LineOutcome], near_limit_percent: u8) {
 }
 
 impl From<NotDecided> for Status {
-    /// A store that fails is `UNAVAILABLE`, so that clients tell it from a mistake.
+    /// Returns `UNAVAILABLE` for a store that fails, so that clients tell it from a mistake.
     fn from(reason: NotDecided) -> Self {
         match reason {
             NotDecided::Bad(BadRequest(message)) => Self::invalid_argument(message),

@@ -1,13 +1,13 @@
 //! The task that watches the files.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     task::{JoinHandle, spawn_blocking},
     time::sleep,
 };
 
-use super::envoy::Envoy;
+use super::shared::Shared;
 
 /// The time between two reads. A change is taken at the second read that shows it.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -19,13 +19,13 @@ pub struct EnvoyWatch(JoinHandle<()>);
 
 impl EnvoyWatch {
     /// Starts the task.
-    pub(super) fn start(envoy: Envoy) -> Self {
+    pub(super) fn start(shared: Arc<Shared>) -> Self {
         Self(tokio::spawn(async move {
             loop {
                 sleep(INTERVAL).await;
-                let envoy = envoy.clone();
+                let shared = Arc::clone(&shared);
                 // A runtime that shuts down cancels the read, and then this task.
-                let _ = spawn_blocking(move || envoy.poll()).await;
+                let _ = spawn_blocking(move || shared.poll()).await;
             }
         }))
     }

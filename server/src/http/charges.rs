@@ -76,8 +76,8 @@ impl ChargesBody {
     }
 }
 
-/// Returns what happens while the store cannot answer: that of the request, which may not admit more than the
-/// operator's setting does.
+/// Returns the `on_failure` of the request, or the operator's if it has none. It must be at least as strict as
+/// the operator's.
 ///
 /// # Errors
 ///

@@ -37,7 +37,7 @@ async fn document() -> Response {
     ([(CONTENT_TYPE, "application/json")], DOCUMENT).into_response()
 }
 
-/// The path may have a key or a token in it, and is not repeated.
+/// Answers 404 without the path, which may contain a key or a token.
 async fn not_found() -> Response {
     let problem =
         Problem::new(StatusCode::NOT_FOUND, "No such path", "There is nothing at this path");

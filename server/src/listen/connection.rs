@@ -13,13 +13,10 @@ use tokio::{
 
 use super::{
     phase::{Phase, Phases},
-    service::ConnectionService,
+    service::{ConnectionService, MAX_HEADERS},
     watched::Watched,
 };
 use crate::{random, settings::Bounds};
-
-/// The most headers of a request.
-const MAX_HEADERS: usize = 64;
 
 /// The most requests in flight on a connection of HTTP/2. Envoy opens another connection for more.
 const MAX_STREAMS: u32 = 1_024;
@@ -33,7 +30,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Returns the configuration of connections.
 pub(super) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    // `Activity` measures the time of a head, because hyper's timer also runs while a connection waits for its
+    // `Usage` measures the time of a head, because hyper's timer also runs while a connection waits for its
     // next request.
     builder
         .http1()
@@ -79,8 +76,8 @@ pub(super) async fn serve(
 ) {
     // Answers are small, and each is awaited.
     let _ = stream.set_nodelay(true);
-    let activity = service.activity.clone();
-    let io = TokioIo::new(Watched::new(stream, activity.clone()));
+    let usage = service.usage.clone();
+    let io = TokioIo::new(Watched::new(stream, usage.clone()));
     let mut connection = pin!(builder.serve_connection(io, service));
     let mut closing = pin!(phases.reach(Phase::Closing));
     let mut timer =
@@ -95,7 +92,7 @@ pub(super) async fn serve(
             _ = connection.as_mut() => return,
             () = closing.as_mut(), if stage == Stage::Open => {
                 stage = Stage::Closing;
-                if activity.has_begun() {
+                if usage.has_begun() {
                     connection.as_mut().graceful_shutdown();
                     stage = Stage::Ending { since: Instant::now() };
                 }
@@ -108,7 +105,7 @@ pub(super) async fn serve(
                 }
                 // Over HTTP/1, the next response ends the connection. Over HTTP/2, a GOAWAY says which requests are
                 // not answered any more (RFC 9113, section 6.8), and those before are answered.
-                ends_by_age = activity.grow_old();
+                ends_by_age = usage.grow_old();
                 if ends_by_age {
                     connection.as_mut().graceful_shutdown();
                     old.as_mut().reset(Instant::now() + longest_end);
@@ -119,7 +116,7 @@ pub(super) async fn serve(
             () = timer.as_mut() => match stage {
                 Stage::Open => {
                     let now = Instant::now();
-                    let ends = activity.ends_at(bounds.head_timeout, bounds.idle_timeout);
+                    let ends = usage.ends_at(bounds.head_timeout, bounds.idle_timeout);
                     if ends.is_some_and(|ends| ends <= now) {
                         connection.as_mut().graceful_shutdown();
                         stage = Stage::Ending { since: now };
@@ -132,10 +129,10 @@ pub(super) async fn serve(
                     }
                 }
                 // The client has sent no request since it connected.
-                Stage::Closing if !activity.has_begun() => return,
+                Stage::Closing if !usage.has_begun() => return,
                 // Its last response was written, and a stream is not awaited.
                 Stage::Ending { since }
-                    if activity.idle() >= LAST_WRITE || since.elapsed() >= longest_end =>
+                    if usage.idle() >= LAST_WRITE || since.elapsed() >= longest_end =>
                 {
                     return;
                 }

@@ -11,10 +11,10 @@ use tokio::{
 };
 
 use super::{
-    activity::Activity,
     connection::{builder, serve},
     phase::{Phase, Phases},
     service::ConnectionService,
+    usage::Usage,
 };
 use crate::settings::Bounds;
 
@@ -54,10 +54,10 @@ impl Listener {
         let accepted = metrics::counter!("plimsoll_server_accepted_connections_total", "listener" => self.name);
         let mut connections = JoinSet::new();
         let mut start = |stream: TcpStream, permit| {
-            let activity = Activity::new();
+            let usage = Usage::new();
             let service = ConnectionService {
                 router: router.clone(),
-                activity,
+                usage,
                 phases: phases.clone(),
                 max_body: bounds.max_body,
                 request_timeout: bounds.request_timeout,

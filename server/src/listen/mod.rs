@@ -7,11 +7,11 @@
 //! - it has reached its age, and its requests in flight are answered;
 //! - the service ends, and its requests in flight are answered.
 
-mod activity;
 mod connection;
 mod listener;
 mod phase;
 mod service;
+mod usage;
 mod watched;
 
 pub(crate) use self::{

@@ -11,9 +11,9 @@ use std::{
 use axum::{
     Router,
     body::{Body, Bytes},
-    response::Response,
+    response::{IntoResponse, Response},
 };
-use http::{HeaderValue, Request, Version, header::CONNECTION};
+use http::{HeaderValue, Request, StatusCode, Version, header::CONNECTION};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -21,10 +21,13 @@ use tokio::time::timeout;
 use tower::ServiceExt;
 
 use super::{
-    activity::{Activity, StreamGuard},
     phase::{Phase, Phases},
+    usage::{StreamGuard, Usage},
 };
 use crate::http as api;
+
+/// The most headers of a request.
+pub(super) const MAX_HEADERS: usize = 64;
 
 /// The most bytes of a body that are handed to the connection at once: the usual size of a frame of HTTP/2.
 ///
@@ -37,7 +40,7 @@ const MAX_PIECE_BYTES: usize = 16_384;
 #[derive(Clone)]
 pub(super) struct ConnectionService {
     pub(super) router: Router,
-    pub(super) activity: Activity,
+    pub(super) usage: Usage,
     pub(super) phases: Phases,
     pub(super) max_body: usize,
     pub(super) request_timeout: Duration,
@@ -49,7 +52,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let guard = self.activity.begin();
+        let guard = self.usage.begin();
         let is_http2 = request.version() == Version::HTTP_2;
         let service = self.clone();
         Box::pin(async move {
@@ -59,7 +62,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
             let response = match is_written || response.body().is_end_stream() {
                 true => response,
                 false => {
-                    let guard = service.activity.stream();
+                    let guard = service.usage.stream();
                     response.map(|body| Body::new(Stream { body, rest: Bytes::new(), guard }))
                 }
             };
@@ -73,6 +76,10 @@ impl ConnectionService {
     async fn answer(&self, request: Request<Incoming>) -> Response {
         let version = request.version();
         let is_grpc = version == Version::HTTP_2 && is_grpc(&request);
+        // Over HTTP/1, hyper refuses them.
+        if request.headers().len() > MAX_HEADERS {
+            return too_many_headers(is_grpc);
+        }
         let request = request.map(|body| {
             let body = Limited::new(body, self.max_body);
             match is_grpc {
@@ -85,7 +92,7 @@ impl ConnectionService {
             Ok(Ok(response)) => response,
             Err(_) => too_slow(is_grpc),
         };
-        let ends = || self.phases.now() >= Phase::Draining || self.activity.is_old();
+        let ends = || self.phases.now() >= Phase::Draining || self.usage.is_old();
         if version < Version::HTTP_2 && ends() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -104,6 +111,14 @@ fn as_status(error: Box<dyn Error + Send + Sync>) -> Box<dyn Error + Send + Sync
         true => Box::new(tonic::Status::resource_exhausted("the message is too long")),
         false => error,
     }
+}
+
+/// Returns an answer without a body, as hyper does over HTTP/1.
+fn too_many_headers(is_grpc: bool) -> Response {
+    if is_grpc {
+        return tonic::Status::resource_exhausted("the call has too much metadata").into_http();
+    }
+    StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.into_response()
 }
 
 fn too_slow(is_grpc: bool) -> Response {

@@ -11,17 +11,17 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::activity::Activity;
+use super::usage::Usage;
 
-/// A [`TcpStream`] whose [`Activity`] sees what the client sends.
+/// A [`TcpStream`] whose [`Usage`] sees what the client sends.
 pub(super) struct Watched {
     stream: TcpStream,
-    activity: Activity,
+    usage: Usage,
 }
 
 impl Watched {
-    pub(super) fn new(stream: TcpStream, activity: Activity) -> Self {
-        Self { stream, activity }
+    pub(super) fn new(stream: TcpStream, usage: Usage) -> Self {
+        Self { stream, usage }
     }
 }
 
@@ -35,7 +35,7 @@ impl AsyncRead for Watched {
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         let bytes = &buffer.filled()[before..];
         if !bytes.is_empty() {
-            self.activity.received(bytes);
+            self.usage.received(bytes);
         }
         Poll::Ready(Ok(()))
     }

@@ -1,6 +1,7 @@
 //! The settings of the service, from flags, the environment and a file, in this order of precedence.
 
 mod bounds;
+mod error;
 mod flags;
 mod options;
 mod secrets;
@@ -10,7 +11,8 @@ mod values;
 
 pub use self::{
     bounds::Bounds,
+    error::SettingsError,
     flags::{Action, Flags},
-    settings::{RedisServers, Settings, SettingsError},
+    settings::{RedisServers, Settings},
     values::{Address, LogFormat},
 };

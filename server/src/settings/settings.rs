@@ -13,6 +13,7 @@ use plimsoll_control::admin::Access;
 use super::{
     Address, Bounds, LogFormat,
     bounds::DAY,
+    error::SettingsError,
     options::{Options, RoleOption},
     secrets::resolve,
     values::{Counting, Deciding, Failure},
@@ -87,24 +88,6 @@ pub enum RedisServers {
     },
 }
 
-/// The error of settings: the field, what it has, and what is allowed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SettingsError(String);
-
-impl SettingsError {
-    pub(super) fn new(field: &str, found: impl fmt::Display, allowed: impl fmt::Display) -> Self {
-        Self(format!("{field} is {found}, allowed is {allowed}"))
-    }
-}
-
-impl fmt::Display for SettingsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for SettingsError {}
-
 impl Settings {
     /// Returns the settings of these options, and of the file where they are not set.
     ///
@@ -158,12 +141,13 @@ impl Settings {
 /// Reads the settings file. Its paths are relative to its folder.
 fn read(path: &Path) -> Result<Options, SettingsError> {
     let name = path.display();
-    let text = fs::read_to_string(path)
-        .map_err(|error| SettingsError(format!("the settings {name} cannot be read: {error}")))?;
+    let text = fs::read_to_string(path).map_err(|error| {
+        SettingsError::of_file(format!("the settings {name} cannot be read: {error}"))
+    })?;
     let mut options: Options = toml::from_str(&text).map_err(|error| {
         // The whole text of the error shows the line, which may have a token.
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-        SettingsError(format!("{name}:{line}: {}", error.message()))
+        SettingsError::of_file(format!("{name}:{line}: {}", error.message()))
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));
     for path in options.config.iter_mut().chain(&mut options.envoy_config).flatten() {

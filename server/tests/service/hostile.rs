@@ -1,6 +1,6 @@
 //! Requests that no honest client sends. Each gets an answer that says what is allowed, and the service goes on.
 
-use std::net::TcpStream;
+use std::{iter::repeat_n, net::TcpStream, process::Command};
 
 use serde_json::json;
 
@@ -115,6 +115,32 @@ fn a_head_that_is_too_long_or_wrong_is_refused() {
         assert_eq!(status(wrong), 400, "{wrong:?}");
     }
     assert_eq!(service.get("/healthcheck").status, 200);
+}
+
+#[test]
+fn too_many_headers_are_refused_over_both_versions() {
+    let service = Service::start(&[]);
+    let curl = |version: &str, headers: usize, more: &[&str], url: &str| {
+        let many = repeat_n(["--header", "x: y"], headers).flatten();
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--include", version]).args(many).args(more).arg(url);
+        let output = curl.output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let health = format!("http://{}/healthcheck", service.http);
+    for version in ["--http1.1", "--http2-prior-knowledge"] {
+        let status = |headers| {
+            let reply = curl(version, headers, &[], &health);
+            reply.split(' ').nth(1).map(str::to_owned)
+        };
+        // curl has up to 3 headers of its own.
+        assert_eq!(status(61).as_deref(), Some("200"), "{version}");
+        assert_eq!(status(65).as_deref(), Some("431"), "{version}");
+    }
+    let method = format!("http://{}/grpc.health.v1.Health/Check", service.grpc);
+    let grpc = ["--header", "content-type: application/grpc", "--request", "POST"];
+    let reply = curl("--http2-prior-knowledge", 65, &grpc, &method);
+    assert!(reply.contains("grpc-status: 8"), "{reply}");
 }
 
 #[test]

@@ -36,8 +36,8 @@ const SCALE: u64 = 256;
 /// of several checks.
 pub(super) const MIN_CHECKS: u64 = 4;
 
-/// The number of checks in one interval by which a key is leased before its average shows the demand:
-/// so many that they are not a random burst of a key with little demand.
+/// A key with this many checks in one interval is leased at once, before its average shows the demand. A
+/// random burst of a quiet key has fewer.
 pub(super) const BURST_CHECKS: u64 = 16;
 
 impl Demand {
@@ -133,7 +133,7 @@ pub(super) struct Candidates(Box<[AtomicU64]>);
 /// The number of slots: 128 KiB of them.
 const SLOTS: usize = 1 << 14;
 
-/// The number of checks within a refresh time from which on the demand of a key is measured: one more
+/// A key with this many checks in one refresh time gets a stock, which measures its demand. It is one more
 /// than a [leased](MIN_CHECKS) key has on average.
 pub(super) const BUSY_CHECKS: u64 = MIN_CHECKS + 1;
 

@@ -149,17 +149,17 @@ impl Grant {
 
     /// Returns the units that are left, if there are any.
     ///
-    /// Under a token bucket, the store has no record of other refunds. They may have removed the debts
-    /// before this one, so that the refill has paid off this grant first. The mark of the units assumes
-    /// it: it is that of a charge to a full bucket. So no unit comes back that has refilled since.
+    /// Under a token bucket, the store has no record of other refunds. They may have removed older debts, so
+    /// the refill may already have paid for this grant. The mark assumes this: it is that of a charge to a
+    /// full bucket. So refilled units never come back twice.
     pub(super) fn leftover(&self) -> Option<Leftover> {
         let Self { mark, has_debt_mark, granted, units, .. } = *self;
         let mark = if has_debt_mark { mark.with_debt(granted) } else { mark };
         (units > 0).then_some(Leftover { mark, units })
     }
 
-    /// Splits off units that are left, of which there are as many, as if the store had not granted them.
-    /// Under a token bucket, they were charged after the others.
+    /// Splits off `units` of the units that are left, as if the store had not granted them. The grant has at
+    /// least as many. Under a token bucket, they were charged after the others.
     pub(super) fn split_off(&mut self, units: u64) -> Option<Leftover> {
         let Leftover { mark, .. } = self.leftover()?;
         self.units -= units;

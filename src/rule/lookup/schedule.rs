@@ -68,8 +68,8 @@ impl<Q: Hash + Eq + Clone, T> Schedule<Q, T> {
         }
     }
 
-    /// Joins the load of a key, if there is one that can still end in time. If it waits, it also has the
-    /// turns of this client from now on.
+    /// Joins the load of a key, if there is one that can still end in time. If the load waits, it takes part in
+    /// the turns of this client too.
     pub(super) fn join(&mut self, key: &Q, client: Client, now: Instant) -> Option<Joined<T>> {
         let entry = self.loads.get(key)?;
         let is_waiting = entry.progress.borrow().is_waiting();
@@ -202,7 +202,7 @@ impl<T> ScheduledLoad<T> {
     }
 }
 
-/// The averages move by one of so many parts of the way to a new time.
+/// The weight of a new time in the averages is 1/16.
 const TIME_WEIGHT: u32 = 16;
 
 /// The moving averages of the times of loads and of their deviation.

@@ -171,12 +171,12 @@ impl Failure {
         Self::new(&error.to_string())
     }
 
-    /// The failure of a service that does not answer.
+    /// Creates the failure of a service that does not answer.
     fn no_answer(message: String) -> Self {
         Self { message, may_pass: true, is_unread: false }
     }
 
-    /// The failure of a file that names no server which has the overrides.
+    /// Creates the failure of a file that names no server which has the overrides.
     fn no_server(kind: StoreKind) -> Self {
         let cause = match kind {
             StoreKind::Memory => "the units are counted in the memory of the service".to_owned(),
@@ -186,7 +186,7 @@ impl Failure {
         Self::new(&format!("{cause}: {message}"))
     }
 
-    /// The failure that a problem document describes.
+    /// Creates the failure that a problem document describes.
     fn of_problem(status: StatusCode, problem: &Value) -> Self {
         let text = |field: &str| problem[field].as_str().map(str::to_owned);
         let title = text("title").unwrap_or_else(|| format!("the answer has the status {status}"));

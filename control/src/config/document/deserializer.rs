@@ -62,7 +62,7 @@ impl<'de> Deserializer<'de> for &'de Node {
         }
     }
 
-    /// An enum is the name of a variant, or a table of one field: the name and the value.
+    /// Reads an enum: the name of a variant, or a table of one field: the name and the value.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,

@@ -1,4 +1,4 @@
-//! The activity of a connection: its requests in flight, the bodies of its responses, and the time since it was
+//! The usage of a connection: its requests in flight, the bodies of its responses, and the time since it was
 //! used.
 
 use std::{
@@ -9,9 +9,9 @@ use std::{
 
 use tokio::time::Instant;
 
-/// The activity of a connection. Clones share it.
+/// The usage of a connection. Clones share it.
 #[derive(Clone)]
-pub(super) struct Activity(Arc<Mutex<State>>);
+pub(super) struct Usage(Arc<Mutex<State>>);
 
 struct State {
     /// The requests that are not answered.
@@ -40,11 +40,11 @@ struct Stream {
 }
 
 /// A guard of a request that is not answered.
-pub(super) struct RequestGuard(Activity);
+pub(super) struct RequestGuard(Usage);
 
 /// A guard of a response whose body has not ended.
 pub(super) struct StreamGuard {
-    activity: Activity,
+    usage: Usage,
     number: u64,
 }
 
@@ -55,7 +55,7 @@ const PREFACE: &[u8] = b"PRI ";
 /// it again.
 const MAX_QUIET: Duration = Duration::from_secs(60 * 60);
 
-impl Activity {
+impl Usage {
     pub(super) fn new() -> Self {
         Self(Arc::new(Mutex::new(State {
             requests: 0,
@@ -96,7 +96,7 @@ impl Activity {
         let number = state.next_stream;
         state.next_stream += 1;
         state.streams.insert(number, Stream { is_quiet: false, since: Instant::now() });
-        StreamGuard { activity: self.clone(), number }
+        StreamGuard { usage: self.clone(), number }
     }
 
     /// Records that the connection has reached its age: the next response is its last one. Returns whether the
@@ -159,7 +159,7 @@ impl Drop for RequestGuard {
 impl StreamGuard {
     /// Records that the client has taken all data before, and whether the service has no more data now.
     pub(super) fn polled(&self, is_quiet: bool) {
-        let mut state = self.activity.state();
+        let mut state = self.usage.state();
         let Some(stream) = state.streams.get_mut(&self.number) else { return };
         // A stream that stays quiet may be polled again, which is no data.
         if !(stream.is_quiet && is_quiet) {
@@ -170,7 +170,7 @@ impl StreamGuard {
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
-        let mut state = self.activity.state();
+        let mut state = self.usage.state();
         state.streams.remove(&self.number);
         state.last = Instant::now();
     }
@@ -182,13 +182,13 @@ mod tests {
 
     #[test]
     fn data_must_be_taken_and_a_quiet_stream_ends_after_an_hour() {
-        let (start, activity) = (Instant::now(), Activity::new());
-        let ends = || activity.ends_at(Duration::from_secs(10), Duration::from_secs(60));
+        let (start, usage) = (Instant::now(), Usage::new());
+        let ends = || usage.ends_at(Duration::from_secs(10), Duration::from_secs(60));
         let seconds = || ends().map(|at| (at - start).as_secs());
         assert_eq!(seconds(), Some(60));
-        let request = activity.begin();
+        let request = usage.begin();
         assert_eq!(seconds(), None);
-        let stream = activity.stream();
+        let stream = usage.stream();
         drop(request);
         assert_eq!(seconds(), Some(60));
         stream.polled(true);
@@ -198,7 +198,7 @@ mod tests {
         stream.polled(true);
         assert_eq!(ends(), before);
         // Requests in flight do not excuse a response that is not taken.
-        let request = activity.begin();
+        let request = usage.begin();
         stream.polled(false);
         assert_eq!(seconds(), Some(60));
         let before = ends();

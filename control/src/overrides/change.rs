@@ -1,4 +1,4 @@
-//! The limit that is in force, with its source.
+//! The effect of a request: the override and the limit in force, before and after.
 
 use std::fmt;
 
@@ -6,6 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use super::{Override, OverrideKind};
 use crate::{Registered, Source};
+
+/// The effect of a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Change {
+    /// The override before.
+    pub before: Option<Override>,
+    /// The override after.
+    pub after: Option<Override>,
+    /// The version of the change.
+    pub version: u64,
+    /// The limit that was in force before: that of an override, or the configured one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_force_before: Option<InForce>,
+    /// The limit that is in force after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_force_after: Option<InForce>,
+    /// The reason for which this instance could not apply the change yet. It is stored, other instances apply
+    /// it, and this one tries again each second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_applied: Option<String>,
+}
 
 /// The limit in force for a policy, or for one key under it. A [`Change`](super::Change) has the ones before
 /// and after.

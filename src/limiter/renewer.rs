@@ -1,4 +1,4 @@
-//! The keeper: the task that renews the permits that have reached half of their expiry. It ends when there is
+//! The renewer: the task that renews the permits that have reached half of their expiry. It ends when there is
 //! none in two rounds. So a service with few requests does not start it for each of them.
 //!
 //! A renewal charges the new unit, beyond the limit, and then releases the old one. So one unit too many is
@@ -21,71 +21,73 @@ use crate::{
 /// The most renewals in flight.
 const MAX_RENEWALS: usize = 16;
 
-/// Starts the keeper, unless it runs, or the limiter has seen no runtime with timers.
+/// Starts the renewer, unless it runs, or the limiter has seen no runtime with timers.
 #[cold]
 pub(super) fn start(limiter: &Arc<LimiterState>) {
     let runtime = limiter.runtime.of_caller().or_else(|| limiter.runtime.any());
     let Some(runtime) = runtime else { return };
-    if !limiter.permits.is_kept.swap(true, Ordering::SeqCst) {
-        runtime.spawn(keep(Keeping::new(limiter)));
+    if !limiter.permits.has_renewer.swap(true, Ordering::SeqCst) {
+        runtime.spawn(run(Renewing::new(limiter)));
     }
 }
 
-/// Starts another keeper if the first one has missed its rounds: a process may have a runtime for each thread,
-/// one of which blocks. Otherwise the units that are in flight in the other ones would expire.
+/// Starts another renewer if the first one has missed its rounds. A process may have one runtime per thread. If
+/// the renewer's runtime is blocked, another takes over, or the permits of the other runtimes would expire.
 pub(super) fn start_if_late(limiter: &Arc<LimiterState>) {
     if let Some(round) = limiter.permits.missed_since()
         && let Some(runtime) = limiter.runtime.of_caller()
         && limiter.permits.take_over(round)
     {
-        runtime.spawn(keep(Keeping::new(limiter)));
+        runtime.spawn(run(Renewing::new(limiter)));
     }
 }
 
-/// A guard of the keeper, which may be dropped with its runtime.
-struct Keeping {
-    /// Empty once the keeper has ended.
+/// A guard of the renewer, which may be dropped with its runtime.
+struct Renewing {
+    /// Empty once the renewer has ended.
     limiter: Weak<LimiterState>,
-    /// The takeovers before it has started. After the next one, another keeper is in charge.
+    /// The takeovers before it has started. After the next one, another renewer is in charge.
     takeovers: u64,
 }
 
-impl Keeping {
+impl Renewing {
     fn new(limiter: &Arc<LimiterState>) -> Self {
         Self { limiter: Arc::downgrade(limiter), takeovers: limiter.permits.takeovers() }
     }
 
-    /// Returns the limiter, unless it has ended, or another keeper has taken over.
+    /// Returns the limiter, unless it has ended, or another renewer has taken over.
     fn limiter(&self) -> Option<Arc<LimiterState>> {
         self.limiter.upgrade().filter(|it| it.permits.takeovers() == self.takeovers)
     }
 }
 
-impl Drop for Keeping {
+impl Drop for Renewing {
     fn drop(&mut self) {
         if let Some(limiter) = self.limiter() {
-            limiter.permits.is_kept.store(false, Ordering::SeqCst);
+            limiter.permits.has_renewer.store(false, Ordering::SeqCst);
         }
     }
 }
 
 /// Renews permits until there is none in two rounds, or until the limiter ends.
-async fn keep(mut keeping: Keeping) {
-    let Some(wakes) = keeping.limiter().map(|it| Arc::clone(&it.permits.wakes_keeper)) else {
+async fn run(mut renewing: Renewing) {
+    let Some(wakes) = renewing.limiter().map(|it| Arc::clone(&it.permits.wakes_renewer)) else {
         return;
     };
     let mut was_empty = false;
-    while let Some(limiter) = keeping.limiter() {
+    while let Some(limiter) = renewing.limiter() {
         // Units may have been released before the limiter has seen a runtime.
         sender::start(&limiter);
         let due = limiter.permits.begin_round();
         let is_empty = due.is_none();
         if is_empty && was_empty {
-            // A permit that is added from here on starts another keeper. One that was added before is seen
+            // A permit that is added from here on starts another renewer. One that was added before is seen
             // now.
-            limiter.permits.is_kept.store(false, Ordering::SeqCst);
-            if limiter.permits.is_empty() || limiter.permits.is_kept.swap(true, Ordering::SeqCst) {
-                keeping.limiter = Weak::new();
+            limiter.permits.has_renewer.store(false, Ordering::SeqCst);
+            if limiter.permits.is_empty()
+                || limiter.permits.has_renewer.swap(true, Ordering::SeqCst)
+            {
+                renewing.limiter = Weak::new();
                 return;
             }
             was_empty = false;

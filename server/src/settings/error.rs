@@ -1,0 +1,26 @@
+//! The error of settings.
+
+use std::fmt;
+
+/// The error of settings: the field, what it has, and what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingsError(String);
+
+impl SettingsError {
+    pub(super) fn new(field: &str, found: impl fmt::Display, allowed: impl fmt::Display) -> Self {
+        Self(format!("{field} is {found}, allowed is {allowed}"))
+    }
+
+    /// Creates the error of a file that cannot be read or parsed.
+    pub(super) fn of_file(message: String) -> Self {
+        Self(message)
+    }
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SettingsError {}
