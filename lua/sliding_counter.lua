@@ -16,7 +16,7 @@ repeat
   local last_charge, state_window = 0, window
   current, previous, carried, generation, until_ = 0, 0, false, 0, 0
   if state then
-    if #state == 27 or #state % 35 == 6 and #state <= 321 then
+    if #state == 27 or #state % 35 == 6 and #state >= 41 and #state <= 321 then
       current, previous, last_charge, state_window = parse('<I7I7I7I6', state)
     else
       foreign = true

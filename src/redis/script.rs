@@ -166,6 +166,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "5d3bce0c6a4831eb55f4d3135d4d8c6d827a5dce");
+        assert_eq!(*SHA, "d2a1318fa19f5d14bb1e3929b3c0ea46dc4f1515");
     }
 }

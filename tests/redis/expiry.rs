@@ -53,6 +53,28 @@ const EACH: [(&str, &str); Algorithm::EACH.len()] = [
     ("1000/2s fixed-window", "f2"),
 ];
 
+/// The expiry of a long log is renewed ahead of time, and not with each charge.
+#[tokio::test]
+async fn a_long_log_lives_as_long_as_what_it_has_spent() {
+    let server = Server::start();
+    let config = patient().plain_keys(true);
+    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
+        .await
+        .expect("a store");
+    let limiter = Limiter::with(store, Resilience::none());
+    let policy = policy("p", "100000/2s");
+    // More than 41 records in each window, for several windows.
+    for turn in 0..300 {
+        let decision = limiter.check(policy.charge("alice", 1)).await.expect("a decision");
+        assert!(decision.is_allowed());
+        let lives: i64 = server.ask("PTTL plim:{=alice}:p:l3");
+        let peek = limiter.peek(policy.charge("alice", 0)).await.expect("a decision");
+        let after = peek.outcomes().get(0).expect("an outcome").standing().reset_after();
+        assert!(lives as i128 >= after.as_millis() as i128, "{turn}: {lives} ms of {after:?}");
+        tokio::time::sleep(Duration::from_millis(15)).await;
+    }
+}
+
 /// A shorter window does not shorten the life of a counter: the state says which charges of the longer window
 /// a refund finds.
 #[tokio::test]

@@ -203,7 +203,7 @@ async fn sliding_counters() {
     }
     keys.bound(&SLIDING_COUNTER, &[("window", 0)], &[("window", 1)]).await;
     keys.bound(&SLIDING_COUNTER, &[("length", 26)], &[]).await;
-    for length in [27 + 14 + 35 * 9, 27 + 7, 27 + 35] {
+    for length in [27 + 14 + 35 * 9, 27 + 7, 27 + 35, 6] {
         keys.bound(&SLIDING_COUNTER, &[("length", length)], &[("length", 27 + 14 + 35 * 8)]).await;
     }
 }

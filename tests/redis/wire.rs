@@ -89,6 +89,7 @@ fn only_commands_of_redis_6_2() {
         functions,
         [
             "math.floor",
+            "math.max",
             "math.min",
             "redis.call",
             "redis.error_reply",

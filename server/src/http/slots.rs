@@ -53,12 +53,15 @@ pub(super) async fn acquire(
         return Ok(answer::of_check(&api, &lines, &decision));
     };
     let receipt = in_flight(&allowed.into_receipt());
-    let validity = validity(&receipt);
-    let text = receipt::issue(&api, Kind::Slot, &client, validity, &receipt, |charge| {
-        lines.text_of(charge)
+    // The policies that count work in flight may be switched off.
+    let token = (!receipt.lines().is_empty()).then(|| {
+        let validity = validity(&receipt);
+        let text = receipt::issue(&api, Kind::Slot, &client, validity, &receipt, |charge| {
+            lines.text_of(charge)
+        });
+        Token { receipt: None, slot: Some(text), expires_in: validity.as_secs_f64() }
     });
-    let token = Token { receipt: None, slot: Some(text), expires_in: validity.as_secs_f64() };
-    Ok(answer::admitted(&api, &lines, &decision, Some(token)))
+    Ok(answer::admitted(&api, &lines, &decision, token))
 }
 
 /// Charges the units of a slot again, and releases the old ones. Between the two, one unit too many is counted,

@@ -1,12 +1,13 @@
 //! Slots of concurrency limits.
 
-use std::{thread::sleep, time::Duration};
+use std::{fs, thread::sleep, time::Duration};
 
+use plimsoll_testing::servers::directory;
 use serde_json::{Value, json};
 
 use crate::{
     checks::start_with_limits,
-    support::{Reply, Service},
+    support::{Reply, Service, send},
 };
 
 const LIMITS: &str = "policies = { exports = '2 concurrent expires(1s)', api = '100/h' }";
@@ -101,4 +102,25 @@ fn work_in_flight_and_units_are_not_mixed_up() {
     }
     assert_eq!(service.post("/v1/slots/acquire", &charge("api")).status, 422);
     assert_eq!(service.post("/v1/peek", &charge("exports")).status, 200);
+}
+
+#[test]
+fn a_policy_that_is_switched_off_has_no_slot() {
+    let file = directory().join("limits.toml");
+    fs::write(&file, LIMITS).unwrap();
+    let variables = [("PLIMSOLL_ADMIN_TOKEN", "token-of-the-operator-77")];
+    let service = Service::start_with(&["--config", file.to_str().unwrap()], &variables);
+    let json_type = ("content-type", "application/json");
+    let headers = [json_type, ("authorization", "Bearer token-of-the-operator-77")];
+    let body = br#"{"policy": "exports", "quota": "off", "reason": "a test"}"#;
+    let reply = send(&service.admin, "PUT", "/api/overrides", &headers, body);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let both =
+        json!({"charges": [{"policy": "exports", "key": "a"}, {"policy": "api", "key": "a"}]});
+    for body in
+        [both.to_string(), json!({"charges": [{"policy": "exports", "key": "a"}]}).to_string()]
+    {
+        let reply = service.post("/v1/slots/acquire", &body);
+        assert_eq!((reply.status, reply.json().get("slot")), (200, None), "{}", reply.text());
+    }
 }
