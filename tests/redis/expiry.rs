@@ -7,15 +7,18 @@ use plimsoll_testing::{policy, servers::Server};
 
 use crate::patient;
 
+/// Returns a limiter that names keys in the clear, by the clock of the server.
+async fn limiter(server: &Server) -> Limiter {
+    let config = RedisConfig::url(server.url()).with_settings(patient().plain_keys(true));
+    let store = RedisStore::connect_with(config).await.expect("a store");
+    Limiter::with(store, Resilience::none())
+}
+
 /// A key lives until all its units are back, and not much longer, also if it is charged all the time.
 #[tokio::test]
 async fn a_key_lives_as_long_as_what_it_has_spent() {
     let server = Server::start();
-    let config = patient().plain_keys(true);
-    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
-        .await
-        .expect("a store");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = limiter(&server).await;
     let each = [
         ("1000/2s", "l3", 4_000),
         ("1000/2s sliding-buckets(4)", "b3", 4_000),
@@ -57,11 +60,7 @@ const EACH: [(&str, &str); Algorithm::EACH.len()] = [
 #[tokio::test]
 async fn a_long_log_lives_as_long_as_what_it_has_spent() {
     let server = Server::start();
-    let config = patient().plain_keys(true);
-    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
-        .await
-        .expect("a store");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = limiter(&server).await;
     let policy = policy("p", "100000/2s");
     // More than 41 records in each window, for several windows.
     for turn in 0..300 {
@@ -80,11 +79,7 @@ async fn a_long_log_lives_as_long_as_what_it_has_spent() {
 #[tokio::test]
 async fn a_counter_lives_as_long_as_the_periods_of_earlier_windows() {
     let server = Server::start();
-    let config = patient().plain_keys(true);
-    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
-        .await
-        .expect("a store");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = limiter(&server).await;
     for (algorithm, tag, periods) in [("fixed-window", "f2", 1), ("sliding-counter", "c2", 2)] {
         let policy = policy("p", &format!("10/1h {algorithm}"));
         let [seconds, _]: [i64; 2] = server.ask("TIME");
@@ -129,11 +124,7 @@ async fn a_key_of_the_first_window_after_the_epoch_expires() {
 #[tokio::test]
 async fn a_key_lives_as_long_as_its_block() {
     let server = Server::start();
-    let config = patient().plain_keys(true);
-    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
-        .await
-        .expect("a store");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = limiter(&server).await;
     // The time of the server in milliseconds, rounded up.
     let time = || {
         let [seconds, micros]: [i64; 2] = server.ask("TIME");
@@ -212,11 +203,7 @@ async fn a_key_lives_as_long_as_its_block() {
 #[tokio::test]
 async fn a_log_lives_as_long_as_its_first_charge_after_a_block() {
     let server = Server::start();
-    let config = patient().plain_keys(true);
-    let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
-        .await
-        .expect("a store");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = limiter(&server).await;
     let policy = policy("p", "1000/2s");
     // More records than a short log has.
     for _ in 0..50 {
