@@ -24,7 +24,9 @@ pub(crate) async fn run(seconds: f64) {
         let mut results: BTreeMap<&str, Measurements> = BTreeMap::new();
         for _ in 0..7 {
             for quota in [RATE, CONCURRENT] {
-                let policy = Arc::new(Policy::new("bench", quota).expect("valid"));
+                // A policy keeps what was spent when its quota changes.
+                let name = if quota == RATE { "rate" } else { "in-flight" };
+                let policy = Arc::new(Policy::new(name, quota).expect("valid"));
                 let limiter = shared.clone();
                 round(TASKS, seconds, keys, results.entry(quota).or_default(), move |key| {
                     let (limiter, policy) = (limiter.clone(), Arc::clone(&policy));

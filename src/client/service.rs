@@ -70,9 +70,9 @@ where
                 poll_fn(|cx| lookups.poll(&mut parts, cx)).await;
             }
             layer.rules.require_rows(rules, &parts).map_err(PaceError::Limiter)?;
-            let charges = outcome::charges(layer.rules.select(rules), &parts);
-            let (charges, hooks) = charges.map_err(no_peer)?;
-            let charges = charges.into_owned();
+            let mut charges = Charges::default();
+            let hooks = outcome::charges(layer.rules.select(rules), &parts, &mut charges);
+            let (charges, hooks) = (charges.into_owned(), hooks.map_err(no_peer)?);
             let call = CallId::new(&charges);
             let decision = decide::<S::Error>(&layer, charges, &call).await?;
             let permit = decision.as_ref().and_then(|decision| layer.limiter.permit(decision));

@@ -19,7 +19,7 @@ use super::{Clock, Timestamp, clock::nanos, wall_time};
 /// The clock never steps. A later correction of the wall clock does not change it, so no window is
 /// shortened or repeated.
 ///
-/// Each thread reads the operating system's clock at least every 100 µs. In between it counts the
+/// Each thread reads the operating system's clock at least every millisecond. In between it counts the
 /// ticks of the processor, if their rate is constant. The error is about 1 µs, and two threads may
 /// differ by as much. On one thread the time never runs backward.
 ///

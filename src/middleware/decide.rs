@@ -165,7 +165,8 @@ impl Decider {
         if let Err(error) = self.rules.require_rows(rules, parts) {
             return FirstStep::Decided(self.fail(FailurePolicy::DENY, &error, parts));
         }
-        let Ok((mut charges, hooks)) = outcome::charges(self.rules.select(rules), parts) else {
+        let mut charges = Charges::default();
+        let Ok(hooks) = outcome::charges(self.rules.select(rules), parts, &mut charges) else {
             return FirstStep::Decided(Admission::Rejected(self.denial_format.no_peer(parts)));
         };
         if charges.is_empty() {

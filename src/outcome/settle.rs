@@ -41,8 +41,8 @@ pub(crate) struct ResponseHook {
 /// The hooks of one request. Most layers have none, and a vector without elements is small.
 pub(crate) type ResponseHooks = Vec<ResponseHook>;
 
-/// Applies `rules` to a request. Returns its charges, and a hook for each charge that depends on
-/// the response.
+/// Applies `rules` to a request. Adds its charges to `charges`, and returns a hook for each charge that
+/// depends on the response.
 ///
 /// # Errors
 ///
@@ -51,17 +51,18 @@ pub(crate) type ResponseHooks = Vec<ResponseHook>;
 pub(crate) fn charges<'r>(
     rules: impl Iterator<Item = &'r Rule>,
     request: &request::Parts,
-) -> Result<(Charges<'r>, ResponseHooks), MissingPeer> {
-    let (mut charges, mut hooks) = (Charges::default(), ResponseHooks::new());
+    charges: &mut Charges<'r>,
+) -> Result<ResponseHooks, MissingPeer> {
+    let mut hooks = ResponseHooks::new();
     for rule in rules {
         let Some(charge) = rule.charge(request)? else { continue };
         if rule.is_plain() {
             charges.add(charge);
         } else {
-            add_all(charge, rule, request, &mut charges, &mut hooks);
+            add_all(charge, rule, request, charges, &mut hooks);
         }
     }
-    Ok((charges, hooks))
+    Ok(hooks)
 }
 
 /// Adds a charge of a rule and those of its trials.

@@ -1,9 +1,10 @@
 //! Batches: checks that arrive while a call is in flight share the next one.
 //!
 //! If no call is in flight, a check is sent at once, alone. Checks that arrive while a call is in
-//! flight are queued, and the first of them starts a [`Batch`]. It waits until that call has ended, or
-//! until the checks fill a call of their own. One call of the script then decides them one by one, in the
-//! order of their arrival. So the busier the server is, the less each check costs it.
+//! flight are queued, and the first of them starts a [`Batch`]. It waits until that call has ended, until
+//! there are enough checks for a second call beside it, or until the checks fill a call. One call of the
+//! script then decides them one by one, in the order of their arrival. So the busier the server is, the
+//! less each check costs it.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -190,8 +191,7 @@ impl Drop for QueuedCheck<'_> {
     }
 }
 
-/// A guard of a call in flight. When the last call of a slot ends, the waiting batch has its turn. It does
-/// not have it at the end of each call, so that batches grow.
+/// A guard of a call in flight. Its drop [ends the call](SlotQueue::end_call).
 struct CallInFlight {
     batcher: Batcher,
     slot: u16,
@@ -201,17 +201,14 @@ impl Drop for CallInFlight {
     fn drop(&mut self) {
         let mut queues = self.batcher.lock();
         let Entry::Occupied(mut entry) = queues.entry(self.slot) else { return };
-        let queue = entry.get_mut();
-        queue.calls_in_flight -= 1;
-        if queue.calls_in_flight == 0 && !queue.give_turn() {
+        if !entry.get_mut().end_call() {
             entry.remove();
         }
     }
 }
 
-/// A batch of the checks of one slot. It waits until no other call is in flight, until its checks fill a
-/// call, or until it has waited too long. The timer of that wait is the only one of its checks beside
-/// their deadlines.
+/// A batch of the checks of one slot. It waits for its turn, which the [`SlotQueue`] gives, or until it has
+/// waited too long. The timer of that wait is the only one of its checks beside their deadlines.
 struct Batch {
     batcher: Batcher,
     slot: u16,

@@ -150,6 +150,9 @@ impl Headers {
         outcomes: Outcomes<'_>,
         time: Timestamp,
     ) -> ResponseHeaders {
+        if !self.draft11 && self.x_ratelimit.is_none() {
+            return ResponseHeaders::default();
+        }
         let binding = outcomes.tightest().and_then(|position| outcomes.get(position.into()));
         self.with(outcomes, binding, time, None)
     }
