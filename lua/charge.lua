@@ -5,9 +5,6 @@
 -- STATE    none read
 -- RETURNS  nothing: answer.lua does
 -- TTL      nothing is written
-local call, pack, parse = redis.call, struct.pack, struct.unpack
--- In a batch, a key of another type fails its own check only.
-local read = operation == 'b' and redis.pcall or call
 local key = KEYS[charge]
 -- A charge has 42 bytes, and 82 with the mark of a refund.
 local position = charge * 42 - 41

@@ -17,7 +17,7 @@ repeat
     -- The second of the 42 bytes of a charge has its flags.
     while string.byte(ARGV[2], last * 42 - 40) < 16 do last = last + 1 end
     for charge = first, last do
-      reply[charge + 1] = struct.pack('<dddddddd', -1, 0, 0, 0, 0, 0, 0, 0)
+      reply[charge + 1] = pack('<dddddddd', -1, 0, 0, 0, 0, 0, 0, 0)
     end
   end
   while same_keys do

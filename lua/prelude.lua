@@ -43,10 +43,14 @@
 --
 -- All numbers are integers below 2^53.
 local operation, now = ARGV[1], ARGV[3]
+-- Looked up once for all charges.
+local call, pack, parse = redis.call, struct.pack, struct.unpack
+-- In a batch, a key of another type fails its own check only.
+local read = operation == 'b' and redis.pcall or call
 if now then
   now = tonumber(now)
 else
-  local time = redis.call('TIME')
+  local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
 
@@ -99,7 +103,7 @@ end
 
 -- The time and the reply of each charge; for a call of one charge its reply, once it has answered. The
 -- constructor reserves room for most calls.
-local reply = KEYS[2] and { struct.pack('<d', now), '', '', '', '', '', '', '', '' }
+local reply = KEYS[2] and { pack('<d', now), '', '', '', '', '', '', '', '' }
 
 -- Takes the turn of a charge. The charges are counted from 1 over all checks of the call. `admitted` is
 -- true if the charges before this one let the check pass. `rest_viewed` is true if all charges of the

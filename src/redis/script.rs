@@ -166,6 +166,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "d2a1318fa19f5d14bb1e3929b3c0ea46dc4f1515");
+        assert_eq!(*SHA, "37e964fb38eca20f4f89fbfd27d34d93982e0366");
     }
 }
