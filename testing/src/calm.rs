@@ -72,7 +72,7 @@ pub async fn on_a_calm_machine(scenario: impl AsyncFn() -> Result<(), String>) {
     }
 }
 
-/// Waits until `condition` holds, for at most 20 s.
+/// Waits until `condition` holds, for at most 60 s.
 ///
 /// # Panics
 ///
@@ -80,7 +80,7 @@ pub async fn on_a_calm_machine(scenario: impl AsyncFn() -> Result<(), String>) {
 pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !condition().await {
-        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain: {what}");
+        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
