@@ -10,7 +10,7 @@ use plimsoll::{
 };
 use plimsoll_testing::{
     algorithms::with_parameters,
-    calm::on_a_calm_machine,
+    calm::{eventually, on_a_calm_machine},
     seed::{self, Random},
     servers::{Cluster, Server},
 };
@@ -18,6 +18,7 @@ use plimsoll_testing::{
 use crate::{
     differential::{quota, view},
     patient, policy,
+    recovery::Frozen,
 };
 
 /// One connection, so that what was sent first is decided first.
@@ -283,6 +284,11 @@ async fn a_check_that_cannot_be_decided_harms_no_other() {
 /// Checks that are dropped in the queue are not charged; the others of their batch are decided.
 #[tokio::test]
 async fn a_check_that_is_dropped_in_the_queue_is_not_charged() {
+    // A late process sends the checks before they are dropped.
+    on_a_calm_machine(drop_in_the_queue).await;
+}
+
+async fn drop_in_the_queue() -> Result<(), String> {
     let server = Server::start();
     let limiter = bare(
         RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
@@ -312,11 +318,13 @@ async fn a_check_that_is_dropped_in_the_queue_is_not_charged() {
             Err(error) => assert!(error.is_cancelled()),
         }
     }
-    assert_eq!(decided, 6);
     let Ok(Decision::Allowed(left)) = limiter.peek(policy.charge("alice", 0)).await else {
         panic!("there are units left");
     };
-    assert_eq!(left.remaining(), Some(94));
+    match (decided, left.remaining()) {
+        (6, Some(94)) => Ok(()),
+        other => Err(format!("decided, and left: {other:?}")),
+    }
 }
 
 /// A check that times out in the queue of a batch is not charged, and its error says so. One that
@@ -337,8 +345,11 @@ async fn a_check_that_times_out_in_the_queue_is_not_charged() {
             store.call(Request::Acquire(&charges), Some(deadline.into_std()))
         };
         let (sent, queued) = tokio::join!(check(50), check(3));
-        assert_eq!(sent.expect_err("no reply in time").effect(), Effect::Unknown);
-        let effect = queued.expect_err("no reply in time").effect();
+        let (Err(sent), Err(queued)) = (sent, queued) else {
+            return Err("this process stood still until the replies came".to_owned());
+        };
+        assert_eq!(sent.effect(), Effect::Unknown);
+        let effect = queued.effect();
         let Ok(Decision::Allowed(left)) = limiter.peek(policy.charge("alice", 0)).await else {
             panic!("there are units left");
         };
@@ -368,20 +379,15 @@ async fn a_call_that_hangs_delays_no_other_check() {
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     // Whether a silent connection has died is tested in a task, one for each.
     let most = alive() + 2;
-    server.ask::<()>("CLIENT PAUSE 1000 ALL");
+    let frozen = Frozen::freeze(&[&server]);
     let hasty = |_| {
         let check = limiter.check(policy.charge("alice", 1));
         tokio::time::timeout(Duration::from_millis(50), check)
     };
     let hasty = join_all((0..30).map(hasty)).await;
     assert!(hasty.iter().all(Result::is_err), "the server does not answer");
-    for _ in 0..100 {
-        if alive() <= most {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert!(alive() <= most, "{} tasks are left", alive() - most);
+    eventually("no task is left", async || alive() <= most).await;
+    drop(frozen);
     let decision = limiter.check(policy.charge("bob", 1)).await.expect("an answer");
     assert!(decision.is_allowed());
 }
@@ -390,16 +396,27 @@ async fn a_call_that_hangs_delays_no_other_check() {
 #[tokio::test]
 async fn a_check_behind_one_that_hangs_is_sent() {
     let server = Server::start();
-    let limiter = bare(RedisStore::connect(&server.url()).await.expect("a store"));
+    let config = RedisConfig::url(server.url()).with_settings(patient());
+    let limiter = bare(RedisStore::connect_with(config).await.expect("a store"));
     let policy = policy("stuck", "100/h");
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
-    // Asked, and then not looked at: it is on its way for as long as this is.
-    let mut hangs = Box::pin(limiter.check(policy.charge("alice", 1)));
-    assert!(futures_util::poll!(&mut hangs).is_pending());
-    let next = limiter.check(policy.charge("bob", 1));
-    let next = tokio::time::timeout(Duration::from_millis(500), next).await;
-    assert!(next.expect("it goes without the other").expect("an answer").is_allowed());
-    assert!(hangs.await.expect("an answer").is_allowed());
+    // The best of some, because the machine may be late. Without this rule, each would wait for 30 s.
+    let mut best = Duration::MAX;
+    for _ in 0..10 {
+        // Asked, and then not looked at: it is on its way for as long as this is.
+        let mut hangs = Box::pin(limiter.check(policy.charge("alice", 1)));
+        assert!(futures_util::poll!(&mut hangs).is_pending());
+        let start = tokio::time::Instant::now();
+        let next = limiter.check(policy.charge("bob", 1));
+        let next = tokio::time::timeout(Duration::from_secs(5), next).await;
+        best = best.min(start.elapsed());
+        assert!(next.expect("it goes without the other").expect("an answer").is_allowed());
+        assert!(hangs.await.expect("an answer").is_allowed());
+        if best < Duration::from_millis(500) {
+            break;
+        }
+    }
+    assert!(best < Duration::from_millis(500), "{best:?}");
 }
 
 /// A denial writes nothing, so a server that cannot write fails only the checks that pass.
@@ -446,7 +463,8 @@ async fn checks_that_a_late_batch_leaves_are_sent() {
     };
     signal("-STOP");
     let checks = join_all((0..100_u64).map(|key| limiter.check(policy.charge(key, 1))));
-    let decisions = tokio::time::timeout(Duration::from_secs(2), async {
+    // A check that waited for the call that hangs would wait for its response timeout of 30 s.
+    let decisions = tokio::time::timeout(Duration::from_secs(15), async {
         let resume = async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             signal("-CONT");
