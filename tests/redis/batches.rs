@@ -10,7 +10,7 @@ use plimsoll::{
 };
 use plimsoll_testing::{
     algorithms::with_parameters,
-    calm::{eventually, on_a_calm_machine},
+    calm::eventually,
     seed::{self, Random},
     servers::{Cluster, Server},
 };
@@ -282,13 +282,10 @@ async fn a_check_that_cannot_be_decided_harms_no_other() {
 }
 
 /// Checks that are dropped in the queue are not charged; the others of their batch are decided.
+///
+/// Tokio's clock stands still, so that no check leaves the queue before, however slow the process is.
 #[tokio::test]
 async fn a_check_that_is_dropped_in_the_queue_is_not_charged() {
-    // A late process sends the checks before they are dropped.
-    on_a_calm_machine(drop_in_the_queue).await;
-}
-
-async fn drop_in_the_queue() -> Result<(), String> {
     let server = Server::start();
     let limiter = bare(
         RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
@@ -297,7 +294,8 @@ async fn drop_in_the_queue() -> Result<(), String> {
     );
     let policy = policy("patient", "100/h");
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
-    server.ask::<()>("CLIENT PAUSE 300 ALL");
+    let frozen = Frozen::freeze(&[&server]);
+    tokio::time::pause();
     let spawn = || {
         let (limiter, policy) = (limiter.clone(), policy.clone());
         tokio::spawn(async move {
@@ -305,63 +303,53 @@ async fn drop_in_the_queue() -> Result<(), String> {
             decision.expect("an answer").is_allowed()
         })
     };
-    // One on its way, ten that wait for it: at once, or it would be long on its way.
-    let tasks: Vec<_> = (0..11).map(|_| spawn()).collect();
+    // One on its way, ten that wait for it.
+    let mut tasks: Vec<_> = (0..11).map(|_| spawn()).collect();
     tokio::task::yield_now().await;
-    for task in &tasks[1..6] {
+    for task in tasks.drain(1..6) {
         task.abort();
+        assert!(task.await.expect_err("it is dropped").is_cancelled());
     }
-    let mut decided = 0;
+    tokio::time::resume();
+    drop(frozen);
     for task in tasks {
-        match task.await {
-            Ok(allowed) => decided += u64::from(allowed),
-            Err(error) => assert!(error.is_cancelled()),
-        }
+        assert!(task.await.expect("no panic"));
     }
     let Ok(Decision::Allowed(left)) = limiter.peek(policy.charge("alice", 0)).await else {
         panic!("there are units left");
     };
-    match (decided, left.remaining()) {
-        (6, Some(94)) => Ok(()),
-        other => Err(format!("decided, and left: {other:?}")),
-    }
+    assert_eq!(left.remaining(), Some(94));
 }
 
 /// A check that times out in the queue of a batch is not charged, and its error says so. One that
 /// was sent may have been charged.
+///
+/// Tokio's clock goes from one timer to the next, so that the check times out before its batch is sent,
+/// however slow the process is.
 #[tokio::test]
 async fn a_check_that_times_out_in_the_queue_is_not_charged() {
-    // A late process sends the second check, too, because it waits for longer than the queue.
-    on_a_calm_machine(async || {
-        let server = Server::start();
-        let store = RedisStore::connect(&server.url()).await.expect("a store");
-        let (limiter, policy) = (bare(store.clone()), policy("late", "100/h"));
-        let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
-        server.ask::<()>("CLIENT PAUSE 300 ALL");
-        let charges = [policy.charge("alice", 1)];
-        let start = tokio::time::Instant::now();
-        let check = |millis| {
-            let deadline = start + Duration::from_millis(millis);
-            store.call(Request::Acquire(&charges), Some(deadline.into_std()))
-        };
-        let (sent, queued) = tokio::join!(check(50), check(3));
-        let (Err(sent), Err(queued)) = (sent, queued) else {
-            return Err("this process stood still until the replies came".to_owned());
-        };
-        assert_eq!(sent.effect(), Effect::Unknown);
-        let effect = queued.effect();
-        let Ok(Decision::Allowed(left)) = limiter.peek(policy.charge("alice", 0)).await else {
-            panic!("there are units left");
-        };
-        match (effect, left.remaining()) {
-            (Effect::None, left) => {
-                assert_eq!(left, Some(99), "only the check that was sent is charged");
-                Ok(())
-            }
-            other => Err(format!("the check was sent: {other:?}")),
-        }
-    })
-    .await;
+    let server = Server::start();
+    let config = RedisConfig::url(server.url()).with_settings(patient());
+    let store = RedisStore::connect_with(config).await.expect("a store");
+    let (limiter, policy) = (bare(store.clone()), policy("late", "100/h"));
+    let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
+    let frozen = Frozen::freeze(&[&server]);
+    tokio::time::pause();
+    let charges = [policy.charge("alice", 1)];
+    let start = tokio::time::Instant::now();
+    let check = |millis| {
+        let deadline = start + Duration::from_millis(millis);
+        store.call(Request::Acquire(&charges), Some(deadline.into_std()))
+    };
+    let (sent, queued) = tokio::join!(check(50), check(3));
+    tokio::time::resume();
+    drop(frozen);
+    assert_eq!(sent.expect_err("no reply in time").effect(), Effect::Unknown);
+    assert_eq!(queued.expect_err("no reply in time").effect(), Effect::None);
+    let Ok(Decision::Allowed(left)) = limiter.peek(policy.charge("alice", 0)).await else {
+        panic!("there are units left");
+    };
+    assert_eq!(left.remaining(), Some(99), "only the check that was sent is charged");
 }
 
 /// A call whose checks were all dropped delays no other check and leaves no task behind.
