@@ -40,7 +40,7 @@ fn until_all(roles: &mut [Role], state: &str, start: Instant) -> Duration {
     let took = start.elapsed();
     eprintln!("{state}: on all after {took:?}");
     // Each change is also measured: see the median at the end.
-    assert!(took < Duration::from_secs(10), "{state}: {took:?}");
+    assert!(took < Duration::from_secs(30), "{state}: {took:?}");
     took
 }
 
