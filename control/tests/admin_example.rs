@@ -7,7 +7,6 @@ use std::{
     process::{Command, Stdio},
     sync::OnceLock,
     thread,
-    time::Duration,
 };
 
 use plimsoll_testing::{
@@ -77,9 +76,12 @@ fn an_operator_sees_and_changes_the_limits_of_the_shop() {
     let policies = get(&shop, "/admin/api/policies");
     let demo = policies.as_array().unwrap().iter().find(|it| it["name"] == "demo").unwrap();
     assert_eq!((&demo["quota"], &demo["source"]), (&json!("5/10s"), &json!("limits.toml")));
-    assert_eq!(demo["rates"]["denied"].as_array().unwrap().last(), Some(&json!(2)));
+    let denied = demo["rates"]["denied"].as_array().unwrap();
+    assert_eq!(denied.iter().filter_map(Value::as_u64).sum::<u64>(), 2);
     let offenders = get(&shop, "/admin/api/offenders?policy=demo");
-    assert_eq!((&offenders[0]["key"], &offenders[0]["denied"]), (&json!("k1"), &json!(2)));
+    assert_eq!(offenders[0]["key"], "k1");
+    // At the end of a minute, counts are halved.
+    assert!([json!(2), json!(1)].contains(&offenders[0]["denied"]), "{offenders}");
     let standings = get(&shop, "/admin/api/keys?key=k1");
     assert_eq!(standings["standings"][0]["policy"], "demo");
     assert_eq!(standings["standings"][0]["remaining"], 0);
@@ -160,16 +162,17 @@ fn each_key_has_two_slow_requests_in_flight() {
     let (shop, page) = start(None);
     let (_, token) = page.split_once(" with token ").unwrap();
     assert!(token.len() == 32 && start(None).1.split_once(" with token ").unwrap().1 != token);
-    let statuses: Vec<_> = thread::scope(|scope| {
-        let ask = |_| {
-            thread::sleep(Duration::from_millis(50));
+    let denied = || {
+        let statuses: Vec<_> = thread::scope(|scope| {
             let ask = || shop.send("GET", "/slow", &[("x-api-key", "k")], "").status;
-            scope.spawn(ask)
-        };
-        let asked: Vec<_> = (0..3).map(ask).collect();
-        asked.into_iter().map(|it| it.join().unwrap()).collect()
-    });
-    assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 1, "{statuses:?}");
+            let asked: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();
+            asked.into_iter().map(|it| it.join().unwrap()).collect()
+        });
+        statuses.into_iter().filter(|status| *status == 429).count()
+    };
+    // On a machine that stands still for the second of a request, it ends before the third one comes.
+    let denied = (0..10).map(|_| denied()).find(|denied| *denied > 0);
+    assert_eq!(denied, Some(1));
     assert_eq!(shop.send("GET", "/slow", &[("x-api-key", "k")], "").status, 200);
 }
 

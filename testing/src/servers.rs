@@ -302,10 +302,10 @@ impl Guarded {
         Self::with(1, Duration::from_secs(600))
     }
 
-    /// Starts `count` sentinels, which promote the replica when the primary has not answered for
-    /// 300 ms.
+    /// Starts `count` sentinels, which promote the replica when the primary has not answered for 2 s. A busy
+    /// machine stands still for less, so that they do not promote it before the fault.
     pub fn by(count: usize) -> Self {
-        Self::with(count, Duration::from_millis(300))
+        Self::with(count, Duration::from_secs(2))
     }
 
     fn with(count: usize, down_after: Duration) -> Self {
@@ -363,6 +363,14 @@ impl Guarded {
         sentinel
     }
 
+    /// Returns the flags that the first sentinel has for the primary: `s_down` if the primary does not answer
+    /// this sentinel, `o_down` if enough sentinels agree.
+    pub fn flags_of_primary(&self) -> String {
+        let fields: Vec<String> = self.sentinel.ask(&format!("SENTINEL MASTER {}", Self::NAME));
+        let flags = fields.chunks_exact(2).find(|field| field[0] == "flags");
+        flags.map(|field| field[1].clone()).unwrap_or_default()
+    }
+
     pub fn urls(&self) -> Vec<String> {
         [&self.sentinel].into_iter().chain(&self.others).map(Server::url).collect()
     }
@@ -417,9 +425,10 @@ impl Drop for Certificates {
     }
 }
 
-/// Waits until a condition holds, for at most 30 seconds.
+/// Waits until a condition holds, for at most 90 seconds. A sentinel that was stopped for 2 s watches without
+/// acting for 30 s.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..3_000 {
+    for _ in 0..9_000 {
         if holds() {
             return;
         }

@@ -165,7 +165,7 @@ impl Store for Down {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_outage_is_reported_once() {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());

@@ -100,7 +100,7 @@ async fn assert_survives(what: &str, hangs_for: Duration, environment: &[(&str, 
             assert!((1..=MAX_RESOLUTIONS).contains(&hang), "{hang}");
             // Other work of the application that needs a blocking thread gets one.
             let mut client = web::http1(server.address).await;
-            let reply = timeout(Duration::from_millis(500), client.get("/blocking")).await;
+            let reply = timeout(Duration::from_secs(3), client.get("/blocking")).await;
             assert_eq!(reply.expect("in time").status, 200);
             names.answer(USUAL);
         };

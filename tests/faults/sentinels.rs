@@ -27,6 +27,9 @@ async fn no_quorum() {
             signal("-STOP", &[&guarded.primary]);
         };
         let end = async |_: &_| {
+            let flags = || guarded.flags_of_primary();
+            until("one sentinel misses the primary", || flags().contains("s_down"));
+            assert!(!flags().contains("o_down"), "one sentinel of three is no majority");
             assert!(!guarded.replica.is_primary(), "one sentinel of three is no majority");
             signal("-CONT", &others);
             until("the replica is promoted", || guarded.replica.is_primary());

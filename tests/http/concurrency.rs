@@ -185,7 +185,7 @@ async fn an_abandoned_check_releases_its_unit() {
     becomes_free(&limiter, &policy, 2).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_to_another_service_is_in_flight_until_its_body_has_ended() {
     for limiter in limiters() {
         let policy = jobs("1 concurrent expires(30s)");

@@ -212,7 +212,7 @@ async fn a_cached_row_costs_no_wait() {
     assert_eq!(database.loads(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn concurrent_requests_share_a_load() {
     let database = Database::gated();
     let ask = limited!(rule(&database.customers()));
@@ -510,7 +510,7 @@ async fn a_forgotten_row_is_loaded_again() {
 }
 
 /// The load may have read the row before the change.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_load_that_runs_when_its_key_is_forgotten_is_not_stored() {
     let database = Database::gated();
     let customers = database.customers();

@@ -104,7 +104,7 @@ fn run(cell: &Cell, key: &str, url: &str, end: Instant) -> Uses {
     let store = {
         // One after the other, so that no connection waits for processor time.
         let _turn = CONNECTS.lock().expect("no panic");
-        runtime.block_on(RedisStore::connect(url)).expect("a store")
+        runtime.block_on(connect(url))
     };
     let limiter = Limiter::new(store);
     match cell.program {
@@ -118,6 +118,17 @@ fn run(cell: &Cell, key: &str, url: &str, end: Instant) -> Uses {
             block_on_each(&runtime, cell, key, &limiter, end)
         }
     }
+}
+
+/// Connects, however late the machine is.
+async fn connect(url: &str) -> RedisStore {
+    for _ in 0..20 {
+        match RedisStore::connect(url).await {
+            Ok(store) => return store,
+            Err(error) => eprintln!("once more: {error}"),
+        }
+    }
+    panic!("no store");
 }
 
 async fn check_until(cell: Cell, key: String, limiter: Limiter, end: Instant) -> Uses {

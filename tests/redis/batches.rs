@@ -10,7 +10,7 @@ use plimsoll::{
 };
 use plimsoll_testing::{
     algorithms::with_parameters,
-    calm::on_a_calm_machine,
+    calm::eventually,
     seed::{self, Random},
     servers::{Cluster, Server},
 };
@@ -18,6 +18,7 @@ use plimsoll_testing::{
 use crate::{
     differential::{quota, view},
     patient, policy,
+    recovery::Frozen,
 };
 
 /// One connection, so that what was sent first is decided first.
@@ -281,6 +282,8 @@ async fn a_check_that_cannot_be_decided_harms_no_other() {
 }
 
 /// Checks that are dropped in the queue are not charged; the others of their batch are decided.
+///
+/// Tokio's clock stands still, so that no check leaves the queue before, however slow the process is.
 #[tokio::test]
 async fn a_check_that_is_dropped_in_the_queue_is_not_charged() {
     let server = Server::start();
@@ -291,7 +294,8 @@ async fn a_check_that_is_dropped_in_the_queue_is_not_charged() {
     );
     let policy = policy("patient", "100/h");
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
-    server.ask::<()>("CLIENT PAUSE 300 ALL");
+    let frozen = Frozen::freeze(&[&server]);
+    tokio::time::pause();
     let spawn = || {
         let (limiter, policy) = (limiter.clone(), policy.clone());
         tokio::spawn(async move {
@@ -299,20 +303,18 @@ async fn a_check_that_is_dropped_in_the_queue_is_not_charged() {
             decision.expect("an answer").is_allowed()
         })
     };
-    // One on its way, ten that wait for it: at once, or it would be long on its way.
-    let tasks: Vec<_> = (0..11).map(|_| spawn()).collect();
+    // One on its way, ten that wait for it.
+    let mut tasks: Vec<_> = (0..11).map(|_| spawn()).collect();
     tokio::task::yield_now().await;
-    for task in &tasks[1..6] {
+    for task in tasks.drain(1..6) {
         task.abort();
+        assert!(task.await.expect_err("it is dropped").is_cancelled());
     }
-    let mut decided = 0;
+    tokio::time::resume();
+    drop(frozen);
     for task in tasks {
-        match task.await {
-            Ok(allowed) => decided += u64::from(allowed),
-            Err(error) => assert!(error.is_cancelled()),
-        }
+        assert!(task.await.expect("no panic"));
     }
-    assert_eq!(decided, 6);
     let Ok(Decision::Allowed(left)) = limiter.peek(policy.charge("alice", 0)).await else {
         panic!("there are units left");
     };
@@ -321,36 +323,33 @@ async fn a_check_that_is_dropped_in_the_queue_is_not_charged() {
 
 /// A check that times out in the queue of a batch is not charged, and its error says so. One that
 /// was sent may have been charged.
+///
+/// Tokio's clock goes from one timer to the next, so that the check times out before its batch is sent,
+/// however slow the process is.
 #[tokio::test]
 async fn a_check_that_times_out_in_the_queue_is_not_charged() {
-    // A late process sends the second check, too, because it waits for longer than the queue.
-    on_a_calm_machine(async || {
-        let server = Server::start();
-        let store = RedisStore::connect(&server.url()).await.expect("a store");
-        let (limiter, policy) = (bare(store.clone()), policy("late", "100/h"));
-        let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
-        server.ask::<()>("CLIENT PAUSE 300 ALL");
-        let charges = [policy.charge("alice", 1)];
-        let start = tokio::time::Instant::now();
-        let check = |millis| {
-            let deadline = start + Duration::from_millis(millis);
-            store.call(Request::Acquire(&charges), Some(deadline.into_std()))
-        };
-        let (sent, queued) = tokio::join!(check(50), check(3));
-        assert_eq!(sent.expect_err("no reply in time").effect(), Effect::Unknown);
-        let effect = queued.expect_err("no reply in time").effect();
-        let Ok(Decision::Allowed(left)) = limiter.peek(policy.charge("alice", 0)).await else {
-            panic!("there are units left");
-        };
-        match (effect, left.remaining()) {
-            (Effect::None, left) => {
-                assert_eq!(left, Some(99), "only the check that was sent is charged");
-                Ok(())
-            }
-            other => Err(format!("the check was sent: {other:?}")),
-        }
-    })
-    .await;
+    let server = Server::start();
+    let config = RedisConfig::url(server.url()).with_settings(patient());
+    let store = RedisStore::connect_with(config).await.expect("a store");
+    let (limiter, policy) = (bare(store.clone()), policy("late", "100/h"));
+    let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
+    let frozen = Frozen::freeze(&[&server]);
+    tokio::time::pause();
+    let charges = [policy.charge("alice", 1)];
+    let start = tokio::time::Instant::now();
+    let check = |millis| {
+        let deadline = start + Duration::from_millis(millis);
+        store.call(Request::Acquire(&charges), Some(deadline.into_std()))
+    };
+    let (sent, queued) = tokio::join!(check(50), check(3));
+    tokio::time::resume();
+    drop(frozen);
+    assert_eq!(sent.expect_err("no reply in time").effect(), Effect::Unknown);
+    assert_eq!(queued.expect_err("no reply in time").effect(), Effect::None);
+    let Ok(Decision::Allowed(left)) = limiter.peek(policy.charge("alice", 0)).await else {
+        panic!("there are units left");
+    };
+    assert_eq!(left.remaining(), Some(99), "only the check that was sent is charged");
 }
 
 /// A call whose checks were all dropped delays no other check and leaves no task behind.
@@ -368,20 +367,15 @@ async fn a_call_that_hangs_delays_no_other_check() {
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     // Whether a silent connection has died is tested in a task, one for each.
     let most = alive() + 2;
-    server.ask::<()>("CLIENT PAUSE 1000 ALL");
+    let frozen = Frozen::freeze(&[&server]);
     let hasty = |_| {
         let check = limiter.check(policy.charge("alice", 1));
         tokio::time::timeout(Duration::from_millis(50), check)
     };
     let hasty = join_all((0..30).map(hasty)).await;
     assert!(hasty.iter().all(Result::is_err), "the server does not answer");
-    for _ in 0..100 {
-        if alive() <= most {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert!(alive() <= most, "{} tasks are left", alive() - most);
+    eventually("no task is left", async || alive() <= most).await;
+    drop(frozen);
     let decision = limiter.check(policy.charge("bob", 1)).await.expect("an answer");
     assert!(decision.is_allowed());
 }
@@ -390,16 +384,27 @@ async fn a_call_that_hangs_delays_no_other_check() {
 #[tokio::test]
 async fn a_check_behind_one_that_hangs_is_sent() {
     let server = Server::start();
-    let limiter = bare(RedisStore::connect(&server.url()).await.expect("a store"));
+    let config = RedisConfig::url(server.url()).with_settings(patient());
+    let limiter = bare(RedisStore::connect_with(config).await.expect("a store"));
     let policy = policy("stuck", "100/h");
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
-    // Asked, and then not looked at: it is on its way for as long as this is.
-    let mut hangs = Box::pin(limiter.check(policy.charge("alice", 1)));
-    assert!(futures_util::poll!(&mut hangs).is_pending());
-    let next = limiter.check(policy.charge("bob", 1));
-    let next = tokio::time::timeout(Duration::from_millis(500), next).await;
-    assert!(next.expect("it goes without the other").expect("an answer").is_allowed());
-    assert!(hangs.await.expect("an answer").is_allowed());
+    // The best of some, because the machine may be late. Without this rule, each would wait for 30 s.
+    let mut best = Duration::MAX;
+    for _ in 0..10 {
+        // Asked, and then not looked at: it is on its way for as long as this is.
+        let mut hangs = Box::pin(limiter.check(policy.charge("alice", 1)));
+        assert!(futures_util::poll!(&mut hangs).is_pending());
+        let start = tokio::time::Instant::now();
+        let next = limiter.check(policy.charge("bob", 1));
+        let next = tokio::time::timeout(Duration::from_secs(5), next).await;
+        best = best.min(start.elapsed());
+        assert!(next.expect("it goes without the other").expect("an answer").is_allowed());
+        assert!(hangs.await.expect("an answer").is_allowed());
+        if best < Duration::from_millis(500) {
+            break;
+        }
+    }
+    assert!(best < Duration::from_millis(500), "{best:?}");
 }
 
 /// A denial writes nothing, so a server that cannot write fails only the checks that pass.
@@ -446,7 +451,8 @@ async fn checks_that_a_late_batch_leaves_are_sent() {
     };
     signal("-STOP");
     let checks = join_all((0..100_u64).map(|key| limiter.check(policy.charge(key, 1))));
-    let decisions = tokio::time::timeout(Duration::from_secs(2), async {
+    // A check that waited for the call that hangs would wait for its response timeout of 30 s.
+    let decisions = tokio::time::timeout(Duration::from_secs(15), async {
         let resume = async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             signal("-CONT");

@@ -2,12 +2,14 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use plimsoll::{Algorithm, Decision, Limiter, Policy, Quota, RedisStore};
+use plimsoll::{Algorithm, Decision, Limiter, Policy, Quota, RedisConfig, RedisStore};
 use plimsoll_testing::{
     algorithms::with_parameters,
     servers::{Server, directory, run, until},
 };
 use tokio::time::Instant;
+
+use crate::patient;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const WINDOW: Duration = Duration::from_secs(5);
@@ -70,7 +72,8 @@ async fn check(limiter: &Limiter, policy: &Policy) -> Result<(), Duration> {
 async fn the_clock_of_the_server_is_set_an_hour_forward_and_back() {
     let clock = ServerClock::new();
     let server = Server::start_in(&clock.environment(), &[]);
-    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let config = RedisConfig::url(server.url()).with_settings(patient());
+    let store = RedisStore::connect_with(config).await.expect("a store");
     let limiter = Limiter::with(store, plimsoll::Resilience::none());
     let (time_at_start, started) = (server_time(&server), Instant::now());
     for &algorithm in Algorithm::EACH {

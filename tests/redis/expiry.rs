@@ -69,7 +69,11 @@ async fn a_long_log_lives_as_long_as_what_it_has_spent() {
         let lives: i64 = server.ask("PTTL plim:{=alice}:p:l3");
         let peek = limiter.peek(policy.charge("alice", 0)).await.expect("a decision");
         let after = peek.outcomes().get(0).expect("an outcome").standing().reset_after();
-        assert!(lives as i128 >= after.as_millis() as i128, "{turn}: {lives} ms of {after:?}");
+        let is_over = after.is_zero();
+        assert!(
+            is_over || lives as i128 >= after.as_millis() as i128,
+            "{turn}: {lives} ms of {after:?}"
+        );
         tokio::time::sleep(Duration::from_millis(15)).await;
     }
 }
@@ -217,7 +221,7 @@ async fn a_log_lives_as_long_as_its_first_charge_after_a_block() {
     let lives: i64 = server.ask("PTTL plim:{=alice}:p:l3");
     let peek = limiter.peek(policy.charge("alice", 0)).await.expect("a decision");
     let after = peek.outcomes().get(0).expect("an outcome").standing().reset_after().as_millis();
-    assert!(lives as i128 >= after as i128, "{lives} of {after} ms");
+    assert!(after == 0 || lives as i128 >= after as i128, "{lives} of {after} ms");
 }
 
 /// The first charge after a block removes its header: the state is that of a key that was never blocked.

@@ -15,7 +15,10 @@ use std::{
 };
 
 use plimsoll::{Decision, Limiter, Policy, RedisConfig, RedisStore, Reserve};
-use plimsoll_testing::{calm::on_a_calm_machine, servers::Server};
+use plimsoll_testing::{
+    calm::{eventually, on_a_calm_machine},
+    servers::Server,
+};
 
 use crate::{admits, patient, policy};
 
@@ -121,10 +124,19 @@ async fn killed_connections_are_replaced() {
     }
     load.stop().await;
     load.report("CLIENT KILL every 10 ms");
-    assert!(load.admitted.load(SeqCst) <= 500);
-    // The longest delay between two attempts to connect, and what a busy machine adds.
-    tokio::time::sleep(Duration::from_millis(400)).await;
-    assert!(!admits(&limiter, &policy, "alice").await, "all was spent");
+    // The load has spent most of the limit, and this the rest.
+    let mut admitted = load.admitted.load(SeqCst);
+    eventually("connected, and denied", async || {
+        loop {
+            match limiter.check(policy.charge("alice", 1)).await {
+                Ok(Decision::Allowed(_)) => admitted += 1,
+                Ok(Decision::Denied(_)) => return true,
+                Err(_) => return false,
+            }
+        }
+    })
+    .await;
+    assert!(admitted <= 500, "{admitted} admitted");
     assert_healed(&limiter).await;
 }
 
@@ -152,8 +164,11 @@ async fn restart_under_load() -> Result<(), String> {
     load.stop().await;
     load.report("three restarts, each without the data");
     assert!(load.admitted.load(SeqCst) <= 4 * 500, "a limit for each life of the server");
+    if after > 0 {
+        return Err(format!("{after} errors after the fault"));
+    }
     assert_healed(&limiter).await;
-    if after == 0 { Ok(()) } else { Err(format!("{after} errors after the fault")) }
+    Ok(())
 }
 
 /// A connection that ended while nothing was sent is noticed before the next check.
@@ -219,10 +234,15 @@ async fn lost_replies_admit_no_more_than_the_limit() {
     );
     let policy = policy("p", "300/h");
     let mut load = Load::start(&limiter, &policy, "alice");
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // Until the limit is spent, as a denial says.
+    let count = |counter: &AtomicU64| counter.load(SeqCst);
+    let is_spent = async || {
+        let others = count(&load.admitted) + count(&load.errors);
+        count(&load.errors) > 0 && count(&load.decided) > others
+    };
+    eventually("all is spent, and replies are lost", is_spent).await;
     load.stop().await;
     load.report("every 7th answer lost");
-    assert!(load.errors.load(SeqCst) > 0);
     let (admitted, errors) = (load.admitted.load(SeqCst), load.errors.load(SeqCst));
     assert!(admitted <= 300);
     assert!(admitted + errors >= 300, "what was charged was admitted or reported");
@@ -237,7 +257,8 @@ async fn a_lost_refund_is_not_repeated() {
         let direct = limiter(&server).await;
         let policy = policy("p", quota);
         assert!(direct.check(policy.charge("alice", 50)).await.expect("an answer").is_allowed());
-        let lossy = RedisStore::connect(&losing_answers(&server, 2)).await.expect("a store");
+        let config = RedisConfig::url(losing_answers(&server, 2)).with_settings(patient());
+        let lossy = RedisStore::connect_with(config).await.expect("a store");
         let lossy = Limiter::with(lossy, plimsoll::Resilience::none());
         let Ok(Reserve::Held(held)) = lossy.reserve(policy.charge("alice", 10)).await else {
             panic!("the first answer comes");

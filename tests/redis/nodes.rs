@@ -11,7 +11,7 @@ use plimsoll::{
     store::{BreakerStatus, Source},
 };
 use plimsoll_testing::{
-    calm::on_a_calm_machine,
+    calm::{eventually, on_a_calm_machine},
     servers::{Cluster, Server, until},
 };
 use tokio::{
@@ -89,18 +89,23 @@ impl Meter {
         samples.iter().copied().filter(|it| it.start >= since && matches(it)).collect()
     }
 
-    /// Waits until Redis has decided all checks of a node for 200 ms. Returns the time since
-    /// `since`.
-    async fn until_shared(&self, node: usize, since: Instant) -> Duration {
-        loop {
+    /// Waits until Redis has decided the last 20 checks of a node. Returns the time from `since` to the
+    /// first of them.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it takes 30 s: on a busy machine, checks reach their deadline again and again.
+    async fn until_shared(&self, node: usize, since: Instant) -> Result<Duration, String> {
+        while since.elapsed() < Duration::from_secs(30) {
             sleep(Duration::from_millis(20)).await;
-            let recent = Instant::now() - Duration::from_millis(200);
-            let samples = self.since(recent.max(since), |it| it.node == node);
-            if samples.len() >= 20 && samples.iter().all(|it| it.is_shared) {
-                return samples[0].start - since;
+            let samples = self.since(since, |it| it.node == node);
+            if let Some(last) = samples.last_chunk::<20>()
+                && last.iter().all(|it| it.is_shared)
+            {
+                return Ok(last[0].start - since);
             }
-            assert!(since.elapsed() < Duration::from_secs(30), "it is not shared again");
         }
+        Err("it is not shared again".to_owned())
     }
 }
 
@@ -177,7 +182,7 @@ async fn a_dead_node_costs_its_keys_no_wait() {
         cluster.nodes[2].kill();
         is_cheap(&meter, "a dead node", Instant::now()).await?;
         let status = meter.limiter.status();
-        assert_eq!(status.open_breakers, 1, "{status:?}");
+        one_is_open(&meter)?;
         assert!(matches!(
             status.breaker,
             Some(BreakerStatus::Open { .. } | BreakerStatus::HalfOpen)
@@ -207,11 +212,17 @@ async fn a_frozen_node_costs_its_keys_no_wait() {
     .await;
 }
 
+/// Returns an error unless the breaker of one node is open. Others may open on a busy machine.
+fn one_is_open(meter: &Meter) -> Result<(), String> {
+    let status = meter.limiter.status();
+    if status.open_breakers == 1 { Ok(()) } else { Err(format!("{status:?}")) }
+}
+
 async fn comes_back(meter: &Meter, what: &str) -> Result<(), String> {
-    let wait = meter.until_shared(2, Instant::now()).await;
+    let wait = meter.until_shared(2, Instant::now()).await?;
     eprintln!("measured: {what} is shared after {wait:?}");
-    sleep(Duration::from_secs(1)).await;
-    assert_eq!(meter.limiter.status().open_breakers, 0);
+    let closed = async || meter.limiter.status().open_breakers == 0;
+    eventually("all breakers are closed", closed).await;
     match wait < Duration::from_secs(2) {
         true => Ok(()),
         false => Err(format!("{what} is shared after {wait:?}")),
@@ -238,8 +249,7 @@ async fn checks_over_two_nodes_blame_the_dead_one() {
         if p99 > MAX_WAIT || shared * 100 < live.len() * 99 {
             return Err(format!("p99 {p99:?}, {shared} of {} others are shared", live.len()));
         }
-        assert_eq!(meter.limiter.status().open_breakers, 1);
-        Ok(())
+        one_is_open(&meter)
     })
     .await;
 }
@@ -418,7 +428,7 @@ async fn a_probe_notices_a_server_that_cannot_write() {
         let source = async |number: u64| {
             limiter.check(policy.charge(number, 1)).await.expect("a decision").source()
         };
-        assert_eq!(source(0).await, Source::Shared);
+        eventually("Redis decides", async || source(0).await == Source::Shared).await;
         server.ask::<()>(breaks);
         for number in 0..20 {
             assert_eq!(source(number).await, Source::Fallback, "{what}");
@@ -430,18 +440,21 @@ async fn a_probe_notices_a_server_that_cannot_write() {
         };
         let (before, start) = (calls(), Instant::now());
         let mut number = 0;
-        while start.elapsed() < Duration::from_secs(3) {
+        // For 3 s, and on a slow machine until there were some probes.
+        while start.elapsed() < Duration::from_secs(3) || calls() - before < 2 {
+            assert!(start.elapsed() < Duration::from_secs(30), "{what}: no probe");
             number += 1;
             assert_eq!(source(number).await, Source::Fallback, "{what}");
             sleep(Duration::from_millis(1)).await;
         }
-        let calls = calls() - before;
-        eprintln!("measured: {what}: {number} checks in 3 s, {calls} calls of the server");
-        assert!((2..=8).contains(&calls), "{what}: a call for each probe, not {calls}");
+        let (calls, took) = (calls() - before, start.elapsed());
+        eprintln!("measured: {what}: {number} checks in {took:.1?}, {calls} calls of the server");
+        let most = 2 + 2 * took.as_secs();
+        assert!(calls <= most, "{what}: a call for each probe, not {calls} in {took:?}");
         server.ask::<()>(heals);
         let healed = Instant::now();
         while source(number).await != Source::Shared {
-            assert!(healed.elapsed() < Duration::from_secs(10), "{what}");
+            assert!(healed.elapsed() < Duration::from_secs(60), "{what}");
             sleep(Duration::from_millis(5)).await;
         }
         eprintln!("measured: {what}: shared {:?} after it can write again", healed.elapsed());

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     time::{Duration, SystemTime},
 };
@@ -13,6 +13,7 @@ use plimsoll::{
     RedisStore, Reserve, Resilience,
 };
 use plimsoll_testing::{
+    calm::eventually,
     proxy::Proxy,
     seed::{self, Random},
     servers::{Cluster, Server},
@@ -39,29 +40,49 @@ async fn free(limiter: &Limiter, charge: Charge<'_>) -> u64 {
     peek.binding().expect("a charge").standing().remaining()
 }
 
+/// Waits until this number of units is free, for at most `within`. A turn of the loop counts as [`TURN`] at most:
+/// while this process or Redis stands still, nothing can be released.
 async fn becomes_free(limiter: &Limiter, policy: &Policy, units: u64, within: Duration) {
-    let start = Instant::now();
+    /// The longest turn on a slow machine.
+    const TURN: Duration = Duration::from_millis(30);
+    let mut waited = Duration::ZERO;
     loop {
+        let start = Instant::now();
         let free = free(limiter, policy.charge("all", 0)).await;
         if free == units {
             return;
         }
-        assert!(start.elapsed() < within, "{free} units are free, not {units}");
+        assert!(waited < within, "{free} units are free, not {units}");
         sleep(Duration::from_millis(5)).await;
+        waited += start.elapsed().min(TURN);
     }
 }
 
 /// A reservation that is kept for more than ten expiries holds its unit all the time.
 #[tokio::test]
 async fn a_reservation_outlasts_many_expiries() {
+    for run in 1.. {
+        let Err(pause) = outlast_many_expiries().await else { return };
+        assert!(run < 10, "{pause}");
+        eprintln!("once more: {pause}");
+    }
+}
+
+/// Returns an error if the machine was too late to judge.
+async fn outlast_many_expiries() -> Result<(), String> {
     let server = Server::start();
     let (holder, other) = (on(&server.url()).await, on(&server.url()).await);
     let (jobs, rate) = (policy("jobs", "2 concurrent expires(1s)"), policy("rate", "9/min"));
     let held = holder.reserve([jobs.charge("all", 2), rate.charge("all", 1)]);
     let Reserve::Held(held) = held.await.expect("an answer") else { panic!("2 units are free") };
-    let start = Instant::now();
+    let (start, mut last) = (Instant::now(), Instant::now());
     while start.elapsed() < EXPIRY * 21 / 2 {
         let decision = other.check(jobs.charge("all", 1)).await.expect("an answer");
+        if last.elapsed() > EXPIRY / 4 {
+            // A renewal may have been late, because this process or Redis stood still.
+            return Err(format!("nothing was done for {:?}", last.elapsed()));
+        }
+        last = Instant::now();
         assert!(!decision.is_allowed(), "after {:?}", start.elapsed());
         sleep(Duration::from_millis(7)).await;
     }
@@ -69,6 +90,7 @@ async fn a_reservation_outlasts_many_expiries() {
     drop(held);
     becomes_free(&other, &jobs, 2, EXPIRY / 4).await;
     assert_eq!(free(&other, rate.charge("all", 0)).await, 8);
+    Ok(())
 }
 
 /// The units of the work that goes on are charged again by the next renewal.
@@ -89,7 +111,7 @@ async fn redis_may_lose_the_units_in_flight() {
     becomes_free(&limiter, &jobs, 2, EXPIRY / 4).await;
     server.ask::<()>("FLUSHALL");
     drop(held);
-    sleep(EXPIRY / 4).await;
+    limiter.close().await.expect("an answer");
     assert_eq!(free(&limiter, jobs.charge("all", 0)).await, 3);
     server.assert_all_keys_expire();
 }
@@ -103,37 +125,42 @@ async fn lost_answers_leak_no_unit_beyond_the_expiry() {
     let limiter = Limiter::with(store, Resilience::default().without_fallback());
     let jobs = policy("jobs", "8 concurrent expires(1s)");
     let seed = seed::seed("lost answers");
+    let [admitted, lost] = [(); 2].map(|()| Arc::<AtomicU64>::default());
+    let is_over = Arc::<AtomicBool>::default();
     let mut tasks = JoinSet::new();
     for task in 0..16 {
-        let (limiter, jobs) = (limiter.clone(), jobs.clone());
+        let (limiter, jobs, is_over) = (limiter.clone(), jobs.clone(), Arc::clone(&is_over));
+        let (admitted, lost) = (Arc::clone(&admitted), Arc::clone(&lost));
         let mut random = Random(seed ^ task);
         tasks.spawn(async move {
-            let start = Instant::now();
-            let (mut admitted, mut lost) = (0, 0);
-            while start.elapsed() < 3 * EXPIRY {
+            while !is_over.load(SeqCst) {
                 match limiter.reserve(jobs.charge("all", 1)).await {
                     Ok(Reserve::Held(held)) => {
-                        admitted += 1;
+                        admitted.fetch_add(1, SeqCst);
                         sleep(Duration::from_millis(random.below(10))).await;
                         drop(held);
                     }
                     Ok(Reserve::Denied(_)) => sleep(Duration::from_millis(2)).await,
                     Err(_) => {
-                        lost += 1;
+                        lost.fetch_add(1, SeqCst);
                         sleep(Duration::from_millis(10)).await;
                     }
                 }
             }
-            (admitted, lost)
         });
     }
-    for _ in 0..20 {
+    let counts = || (admitted.load(SeqCst), lost.load(SeqCst));
+    for cuts in 1.. {
         sleep(Duration::from_millis(130)).await;
         proxy.cut();
+        let (admitted, lost) = counts();
+        if cuts >= 20 && admitted > 100 && lost > 0 {
+            break;
+        }
+        assert!(cuts < 400, "{admitted} admitted, {lost} lost");
     }
-    let sums = tasks.join_all().await.into_iter();
-    let (admitted, lost) = sums.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    assert!(admitted > 100 && lost > 0, "{admitted} admitted, {lost} lost");
+    is_over.store(true, SeqCst);
+    tasks.join_all().await;
     becomes_free(&on(&server.url()).await, &jobs, 8, EXPIRY * 5 / 4).await;
 }
 
@@ -149,13 +176,16 @@ async fn storm(config: impl AsyncFn() -> RedisConfig, name: &'static str) {
     let quota = |limit| Quota::concurrent(limit).expires(3 * EXPIRY).expect("in bounds");
     let limiters = [limiter(config().await).await, limiter(config().await).await];
     let jobs = Policy::new("jobs", quota(HIGHEST)).expect("valid");
-    let (rate, tried) = (policy("rate", "100000/s token-bucket(100000)"), policy("tried", "5/s"));
+    let rate = policy("rate", "100000/s token-bucket(100000)");
+    // Four keys have 400 units, and the tasks make about 1,700 checks. However fast they are, the trial allows the
+    // first ones, of which the live rules allow some, and denies most of the others.
+    let tried = policy("tried", "100/h token-bucket(100)");
     let seed = seed::seed(name);
-    let in_flight = Arc::new(AtomicU64::default());
+    let in_flight = Arc::<AtomicU64>::default();
     let mut tasks = JoinSet::new();
     for task in 0..12_usize {
         let (limiter, jobs) = (limiters[task % 2].clone(), jobs.clone());
-        let (rate, tried, in_flight) = (rate.clone(), tried.clone(), in_flight.clone());
+        let (rate, tried, in_flight) = (rate.clone(), tried.clone(), Arc::clone(&in_flight));
         let mut random = Random(seed ^ task as u64);
         tasks.spawn(async move {
             let (mut most, mut admitted) = (0, 0);
@@ -194,6 +224,9 @@ async fn storm(config: impl AsyncFn() -> RedisConfig, name: &'static str) {
     let mut random = Random(seed);
     let far = after(Duration::from_secs(3_600));
     let mut results = Vec::new();
+    // The tasks make use of the highest limit before it changes for the first time.
+    let is_used = async || in_flight.load(SeqCst) > HIGHEST / 2 || tasks.is_empty();
+    eventually("many units are in flight", is_used).await;
     while !tasks.is_empty() {
         match random.below(4) {
             0 => jobs.set_quota(quota(random.one(&[1, 2, HIGHEST]))),
@@ -255,12 +288,16 @@ async fn units_released_together_are_those_of_the_embedded_store() {
         let shared = Limiter::with(store.with_test_clock(clock.clone()), Resilience::none());
         let memory = MemoryConfig::default().clock(clock.clone());
         let embedded = Limiter::new(MemoryStore::new(memory));
-        let (limit, seconds) =
+        let (mut limit, seconds) =
             (random.one(&[3, 40, 300, 5_000, 1_000_000]), random.one(&[60, 3_600]));
+        let mut most = random.one(&[4, 30, 90, 250]) as usize;
+        if number == 0 {
+            // At least this one has a long log.
+            (limit, most) = (5_000, 250);
+        }
         let expiry = Duration::from_secs(seconds);
         let quota = Quota::concurrent(limit).expires(expiry).expect("in bounds");
         let jobs = Policy::new("jobs", quota).expect("valid");
-        let most = random.one(&[4, 30, 90, 250]) as usize;
         let keys = 1 + random.below(2);
         let mut held = Vec::new();
         for _ in 0..60 {

@@ -14,7 +14,7 @@ use std::{
 
 use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source};
 use plimsoll_testing::{
-    calm::on_a_calm_machine,
+    calm::{eventually, on_a_calm_machine},
     proxy::Proxy,
     servers::{Cluster, Guarded, Server, until},
 };
@@ -239,9 +239,15 @@ async fn a_slow_reply_does_not_replace_the_connection() {
     let policy = policy("p", "100/h");
     let opened = proxy.opened.load(SeqCst);
     proxy.answer.store(60, SeqCst);
-    for key in 0..20_u64 {
+    let mut given_up = 0;
+    for key in 0_u64.. {
         let check = limiter.check(policy.charge(key, 1));
-        assert!(timeout(Duration::from_millis(45), check).await.is_err(), "it takes 60 ms");
+        // A late process may find the reply before it gives up.
+        given_up += u32::from(timeout(Duration::from_millis(45), check).await.is_err());
+        if given_up == 20 {
+            break;
+        }
+        assert!(key < 1_000, "{given_up} checks were given up");
     }
     proxy.answer.store(0, SeqCst);
     sleep(Duration::from_millis(700)).await;
@@ -269,7 +275,7 @@ async fn a_slow_reply_does_not_replace_the_connection() {
 async fn nothing_outlives_its_store() {
     let server = Server::start();
     let (proxy, url) = Proxy::start(server.port).await;
-    let config = RedisConfig::default().connect_timeout(Duration::from_secs(60));
+    let config = RedisConfig::default().connect_timeout(Duration::from_secs(600));
     let store = RedisStore::connect_with(RedisConfig::url(&url).with_settings(config))
         .await
         .expect("a store");
@@ -281,10 +287,10 @@ async fn nothing_outlives_its_store() {
     for key in 0..4_u64 {
         let _ = limiter.check(policy.charge(key, 1)).await.expect("a decision");
     }
-    assert_eq!(proxy.open.load(Relaxed), 2, "it is connecting");
+    eventually("it is connecting", async || proxy.open.load(Relaxed) == 2).await;
     drop(limiter);
-    sleep(Duration::from_millis(200)).await;
-    assert_eq!(proxy.open.load(Relaxed), 0, "it has stopped");
+    // Long before a connection times out.
+    eventually("it has stopped", async || proxy.open.load(Relaxed) == 0).await;
 }
 
 /// A request that waits for a connection until its deadline is not charged in Redis. Its fallback
@@ -308,20 +314,24 @@ async fn a_charge_that_was_never_sent_is_replayed() {
             decision.source()
         };
         assert_eq!(left().await, 100);
-        while source(0).await != Source::Shared {}
+        eventually("Redis decides", async || source(0).await == Source::Shared).await;
         proxy.handshake.store(400, SeqCst);
         proxy.cut();
         sleep(Duration::from_millis(20)).await;
-        for cost in [1, 2, 4] {
-            assert_eq!(source(cost).await, Source::Fallback);
-        }
         // On a busy machine, the connection may be back before this.
+        for cost in [1, 2, 4] {
+            if source(cost).await != Source::Fallback {
+                return Err("a charge was sent after the handshake".to_owned());
+            }
+        }
         if left().await != 100 {
             return Err("a charge was sent or replayed within the handshake".to_owned());
         }
         let end = Instant::now() + MAX_RECOVERY;
         while left().await != 100 - 7 {
-            assert!(Instant::now() < end, "{} of 93 are left", left().await);
+            if Instant::now() >= end {
+                return Err(format!("{} of 93 are left", left().await));
+            }
             sleep(Duration::from_millis(20)).await;
             source(0).await;
         }

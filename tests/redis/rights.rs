@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use plimsoll::{Algorithm, Limiter, RedisConfig, RedisStore, Resilience};
 use plimsoll_testing::{policy, servers::Server};
+use tokio::time::Instant;
 
 use crate::patient;
 
-/// A quota of each algorithm, and a log that expires soon. Nothing comes back during the test.
+/// A quota of each algorithm, and a log that expires soon. Nothing comes back within [`WINDOW`].
 const EACH: [&str; Algorithm::EACH.len() + 1] = [
     "100/4s",
     "100/4s sliding-buckets(1000)",
@@ -22,6 +23,9 @@ const EACH: [&str; Algorithm::EACH.len() + 1] = [
 const CHARGES: u64 = 50;
 const CHARGES_BEFORE: u64 = 15;
 
+/// The shortest window.
+const WINDOW: Duration = Duration::from_secs(4);
+
 /// The commands of a check.
 const COMMANDS: &[&str] = &["get", "set", "getrange", "setrange", "pexpireat", "time"];
 
@@ -35,30 +39,52 @@ async fn what_is_charged_has_been_admitted() {
     let mut refusals = 0;
     for quota in EACH {
         for command in COMMANDS {
-            server.ask::<()>("FLUSHALL");
-            server.ask::<()>("ACL SETUSER part on >pw ~* +@all");
-            let url = format!("redis://part:pw@127.0.0.1:{}/", server.port);
-            let store = RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient()))
-                .await
-                .expect("a store");
-            let limiter = Limiter::with(store, Resilience::none());
-            let policy = policy("p", quota);
-            let mut admitted = 0;
-            for number in 0..CHARGES {
-                if number == CHARGES_BEFORE {
-                    server.ask::<()>(&format!("ACL SETUSER part -{command}"));
-                }
-                match limiter.check(policy.charge("alice", 1)).await {
-                    Ok(decision) => admitted += u64::from(decision.is_allowed()),
-                    Err(_) => refusals += 1,
-                }
-                tokio::time::sleep(Duration::from_millis(15)).await;
+            let mut runs = 0;
+            // A run in which the machine was so late that units came back is not judged.
+            while !is_judged(&server, &admin, quota, command, &mut refusals).await {
+                runs += 1;
+                assert!(runs < 10, "{quota} without {command}: the machine is late all the time");
             }
-            let peek = admin.peek(policy.charge("alice", 0)).await.expect("an answer");
-            let standing = *peek.outcomes().get(0).expect("an outcome").standing();
-            let charged = standing.limit() - standing.remaining();
-            assert_eq!(charged, admitted, "{quota} without {command}");
         }
     }
     assert!(refusals > 500, "{refusals} refusals");
+}
+
+/// Takes a right away while a key is charged, and compares what is charged with what has been admitted. Returns
+/// false if it took too long.
+async fn is_judged(
+    server: &Server,
+    admin: &Limiter,
+    quota: &str,
+    command: &str,
+    refusals: &mut u64,
+) -> bool {
+    let start = Instant::now();
+    server.ask::<()>("FLUSHALL");
+    server.ask::<()>("ACL SETUSER part on >pw ~* +@all");
+    let url = format!("redis://part:pw@127.0.0.1:{}/", server.port);
+    let store = RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient()))
+        .await
+        .expect("a store");
+    let limiter = Limiter::with(store, Resilience::none());
+    let policy = policy("p", quota);
+    let mut admitted = 0;
+    for number in 0..CHARGES {
+        if number == CHARGES_BEFORE {
+            server.ask::<()>(&format!("ACL SETUSER part -{command}"));
+        }
+        match limiter.check(policy.charge("alice", 1)).await {
+            Ok(decision) => admitted += u64::from(decision.is_allowed()),
+            Err(_) => *refusals += 1,
+        }
+        tokio::time::sleep(Duration::from_millis(15)).await;
+    }
+    let peek = admin.peek(policy.charge("alice", 0)).await.expect("an answer");
+    if start.elapsed() >= WINDOW {
+        return false;
+    }
+    let standing = *peek.outcomes().get(0).expect("an outcome").standing();
+    let charged = standing.limit() - standing.remaining();
+    assert_eq!(charged, admitted, "{quota} without {command}");
+    true
 }

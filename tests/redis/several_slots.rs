@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source};
-use plimsoll_testing::{calm::eventually, servers::Cluster};
+use plimsoll_testing::{
+    calm::eventually,
+    servers::{Cluster, PATIENCE},
+};
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{patient, policy, recovery::Frozen};
@@ -51,11 +54,14 @@ async fn a_check_that_is_given_up_spends_no_part() {
 /// A check is brought to its end also when its store is given up, and then nothing is left of either.
 #[tokio::test]
 async fn a_check_outlives_its_store_until_its_call_ends() {
+    /// Longer than a busy machine stands still.
+    const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
     let cluster = Cluster::start();
     let tasks = || Handle::current().metrics().num_alive_tasks();
     let before = tasks();
-    let store =
-        RedisStore::connect_with(RedisConfig::cluster(cluster.urls())).await.expect("a store");
+    let config = RedisConfig::default().response_timeout(RESPONSE_TIMEOUT);
+    let config = RedisConfig::cluster(cluster.urls()).with_settings(config);
+    let store = RedisStore::connect_with(config).await.expect("a store");
     let limiter = Limiter::with(store, Resilience::none());
     let policy = policy("p", "100/h");
     let charges = || [1_u64, 2, 3, 4, 5, 6].map(|key| policy.charge(key, 1));
@@ -66,7 +72,7 @@ async fn a_check_outlives_its_store_until_its_call_ends() {
     drop(limiter);
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(tasks() > before, "it goes on");
-    // At its response timeout of half a second.
+    // At its response timeout.
     eventually("it has ended", async || tasks() == before).await;
 }
 
@@ -74,12 +80,14 @@ async fn a_check_outlives_its_store_until_its_call_ends() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denial_outlives_another_node() {
     let mut cluster = Cluster::start();
-    let config = RedisConfig::default().plain_keys(true);
+    let config = patient().plain_keys(true);
     let store =
         RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(config))
             .await
             .expect("a store");
-    let limiter = Limiter::with(store, Resilience::default().without_deny_cache());
+    // A late server must not bring in the fallback.
+    let resilience = Resilience::default().deadline(PATIENCE).without_deny_cache();
+    let limiter = Limiter::with(store, resilience);
     let (narrow, wide) = (policy("narrow", "1/h"), policy("wide", "100/h"));
     let mut on_node = [None, None, None];
     for number in 0..100 {

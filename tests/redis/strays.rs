@@ -3,13 +3,22 @@
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use plimsoll::{Decision, Effect, ErrorKind, Limiter, RedisConfig, RedisStore, Resilience};
-use plimsoll_testing::{calm::eventually, proxy::Proxy, servers::Server};
+use plimsoll_testing::{
+    calm::eventually,
+    proxy::Proxy,
+    servers::{PATIENCE, Server},
+};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::policy;
 
 async fn limiter(url: &str) -> Limiter {
-    let config = RedisConfig::default().connections(1).batching(false);
+    // A connection without replies gets a `PING` after an eighth of this.
+    let config = RedisConfig::default()
+        .connections(1)
+        .batching(false)
+        .connect_timeout(PATIENCE)
+        .response_timeout(Duration::from_secs(4));
     let store = RedisStore::connect_with(RedisConfig::url(url).with_settings(config))
         .await
         .expect("a store");
@@ -68,7 +77,11 @@ async fn a_ping_that_is_answered_with_something_else_ends_the_connection() {
         assert!(timeout(Duration::from_millis(1), &mut given_up).await.is_err());
         proxy.strays.store(1, SeqCst);
     }
-    sleep(Duration::from_millis(500)).await;
+    // The `PING` is sent after half a second. When this process has stood still, the short sleeps leave its
+    // tasks their turns.
+    for _ in 0..40 {
+        sleep(Duration::from_millis(50)).await;
+    }
     proxy.answer.store(0, SeqCst);
     let _ = limiter.check(policy.charge("alice", 1)).await.expect("an answer");
     assert_eq!(proxy.opened.load(SeqCst), opened + 1);

@@ -2,8 +2,13 @@
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
+use futures_util::future::join_all;
 use plimsoll::{Decision, Key, Limiter, Policy, RedisConfig, RedisStore};
-use plimsoll_testing::servers::{Cluster, Guarded, Server, free_port, until};
+use plimsoll_testing::{
+    calm::eventually,
+    servers::{Cluster, Guarded, Server, free_port, until},
+};
+use tokio::time::Instant;
 
 use crate::{
     assert_works,
@@ -59,7 +64,7 @@ fn reshard(cluster: &Cluster, slot: u64, from: usize, to: usize) {
     let keys: Vec<String> = cluster.nodes[from].ask(&format!("CLUSTER GETKEYSINSLOT {slot} 100"));
     for key in keys {
         let port = cluster.nodes[to].port;
-        cluster.nodes[from].ask::<()>(&format!("MIGRATE 127.0.0.1 {port} {key} 0 1000"));
+        cluster.nodes[from].ask::<()>(&format!("MIGRATE 127.0.0.1 {port} {key} 0 30000"));
     }
     std::thread::sleep(Duration::from_millis(20));
     for index in [to, from, 3 - to - from] {
@@ -145,7 +150,7 @@ async fn nodes_that_were_taken_out_are_forgotten() {
     until("the cluster is whole", || {
         all().all(|node| node.ask::<String>("CLUSTER INFO").contains("cluster_state:ok"))
     });
-    let config = RedisConfig::default().plain_keys(true);
+    let config = patient().plain_keys(true);
     let store =
         RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(config))
             .await
@@ -177,10 +182,11 @@ async fn nodes_that_were_taken_out_are_forgotten() {
         let up = |node: &Server| node.ask::<String>("CLUSTER INFO").contains("cluster_state:ok");
         cluster.nodes.iter().all(up)
     });
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    for key in 0..60_u64 {
-        let _ = limiter.check(policy.charge(key, 1)).await.expect("an answer");
-    }
+    eventually("the store has found the nodes", async || {
+        let checks = (0..60_u64).map(|key| limiter.check(policy.charge(key, 1)));
+        join_all(checks).await.iter().all(Result::is_ok)
+    })
+    .await;
     let forgotten = |extra: &Server| extra.info("clients", "connected_clients") == "1";
     until("the store has closed its connections", || extras.iter().all(forgotten));
 }
@@ -211,7 +217,7 @@ async fn nodes_that_leave_out_their_address() {
             .all(|info| info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:2"))
     };
     until("the cluster is up", || up(&nodes));
-    let config = RedisConfig::default().plain_keys(true);
+    let config = patient().plain_keys(true);
     let store =
         RedisStore::connect_with(RedisConfig::cluster([nodes[0].url()]).with_settings(config))
             .await
@@ -238,7 +244,11 @@ async fn nodes_that_leave_out_their_address() {
     let _ = limiter.check(policy.charge("alice", 1)).await.map(drop);
     nodes[0].run();
     until("the cluster is up again", || up(&nodes));
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    eventually("the store has found the nodes", async || {
+        let checks = (0..40_u64).map(|key| limiter.check(policy.charge(key, 1)));
+        join_all(checks).await.iter().all(Result::is_ok)
+    })
+    .await;
     ask_all().await;
 }
 
@@ -260,18 +270,22 @@ async fn nodes_are_asked_for_the_slots_in_an_interval() {
     cluster.nodes[owner].kill();
     let others = [1, 2].map(|next| &cluster.nodes[(owner + next) % 3]);
     others.iter().for_each(|node| node.ask("CONFIG RESETSTAT"));
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let stats = others.map(|node| node.ask::<String>("INFO commandstats"));
-    load.stop().await;
-    load.report("a node gone");
-    let calls = |stats: &String| -> u32 {
+    let start = Instant::now();
+    let calls_of = |node: &Server| -> u128 {
+        let stats: String = node.ask("INFO commandstats");
         let calls = stats.split("cmdstat_cluster|slots:calls=").nth(1);
         let calls = calls.and_then(|rest| rest.split(',').next()).unwrap_or("0");
         calls.parse().expect("a number")
     };
-    let calls: u32 = stats.iter().map(calls).sum();
-    eprintln!("a node gone for a second: the two others were asked {calls} times");
-    assert!((4..=40).contains(&calls), "{calls}");
+    let calls = || others.iter().map(|node| calls_of(node)).sum::<u128>();
+    // A second, and on a slow machine until they were asked a few times.
+    let is_over = async || start.elapsed() >= Duration::from_secs(1) && calls() >= 4;
+    eventually("the nodes are asked", is_over).await;
+    let (calls, took) = (calls(), start.elapsed());
+    load.stop().await;
+    load.report("a node gone");
+    eprintln!("a node gone for {took:.1?}: the two others were asked {calls} times");
+    assert!(calls <= 40 * took.as_millis() / 1_000, "{calls}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -292,7 +306,7 @@ async fn sentinel_promotes_a_replica_under_load() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     guarded.primary.kill();
     until("the replica is promoted", || guarded.replica.is_primary());
-    let promoted = tokio::time::Instant::now();
+    let promoted = Instant::now();
     let mut before = load.errors.load(SeqCst);
     loop {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -301,7 +315,7 @@ async fn sentinel_promotes_a_replica_under_load() {
             break;
         }
         before = errors;
-        assert!(promoted.elapsed() < Duration::from_secs(10), "service did not resume");
+        assert!(promoted.elapsed() < Duration::from_secs(30), "service did not resume");
     }
     eprintln!("service resumed {:?} after the promotion", promoted.elapsed());
     load.stop().await;

@@ -1,22 +1,28 @@
 //! A store behind a wrapper, which forwards calls alone, behaves as the store does.
 
-use std::{sync::atomic::Ordering::SeqCst, time::Duration};
+use std::sync::atomic::Ordering::SeqCst;
 
 use plimsoll::{
-    Limiter, RedisConfig, RedisStore,
+    Limiter, RedisConfig, RedisStore, Resilience,
     store::{BreakerStatus, Source, Store},
 };
-use tokio::time::sleep;
+use plimsoll_testing::{
+    Counted,
+    calm::eventually,
+    policy,
+    servers::{PATIENCE, Server},
+};
 
-use plimsoll_testing::{Counted, policy, servers::Server};
-
-use crate::nodes::{cluster, keys_of};
+use crate::{
+    nodes::{cluster, keys_of},
+    patient,
+};
 
 /// While a node of a cluster is down, only its own breaker opens.
 #[tokio::test]
 async fn a_wrapped_cluster_has_a_breaker_for_each_node() {
     let mut cluster = cluster();
-    let config = RedisConfig::cluster(cluster.urls()).plain_keys(true);
+    let config = RedisConfig::cluster(cluster.urls()).with_settings(patient().plain_keys(true));
     let store = RedisStore::connect_with(config).await.expect("a store");
     let wrapped = Counted::new(store.clone());
     let policy = policy("p", "1000000/h token-bucket(1000000)");
@@ -26,12 +32,14 @@ async fn a_wrapped_cluster_has_a_breaker_for_each_node() {
         nodes.each_ref().map(|it| store.node(it))
     );
 
-    let limiter = Limiter::new(wrapped);
+    // A dead node refuses connections at once, and a late one is not dead.
+    let limiter = Limiter::with(wrapped, Resilience::default().deadline(PATIENCE));
     cluster.nodes[2].kill();
-    for _ in 0..40 {
+    let opens = async || {
         let _ = limiter.check(nodes[2].clone()).await;
-        sleep(Duration::from_millis(5)).await;
-    }
+        limiter.status().open_breakers > 0
+    };
+    eventually("the breaker of the node opens", opens).await;
     let status = limiter.status();
     assert_eq!(status.open_breakers, 1, "{status:?}");
     assert!(matches!(status.breaker, Some(BreakerStatus::Open { .. } | BreakerStatus::HalfOpen)));
@@ -45,15 +53,16 @@ async fn a_wrapped_cluster_has_a_breaker_for_each_node() {
 #[tokio::test]
 async fn a_wrapped_store_is_leased_as_it_is() {
     let server = Server::start();
-    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let config = RedisConfig::url(server.url()).with_settings(patient());
+    let store = RedisStore::connect_with(config).await.expect("a store");
     let description = store.description();
     let wrapped = Counted::new(Box::new(Counted::new(store)) as Box<dyn Store>);
     assert!(wrapped.counts_leases() && wrapped.has_debt_marks());
     assert_eq!(wrapped.description(), description);
 
     let requests = wrapped.requests();
-    let limiter = Limiter::new(wrapped);
-    let policy = policy("leased", "60000/min token-bucket(60000) leased(500ms)");
+    let limiter = Limiter::with(wrapped, Resilience::default().deadline(PATIENCE));
+    let policy = policy("leased", "600000/10min token-bucket(600000) leased(30s)");
     let mut checks = 0;
     while limiter.status().leased_units < 20 {
         assert!(limiter.check(policy.charge("alice", 1)).await.expect("an answer").is_allowed());

@@ -228,7 +228,7 @@ fn a_runtime_that_only_runs_during_checks_recovers() {
     bench.remote.set(Mood::Well);
     let healed = Instant::now();
     while check() != Source::Shared {
-        assert!(healed.elapsed() < Duration::from_secs(3), "{:?}", bench.breaker());
+        assert!(healed.elapsed() < Duration::from_secs(10), "{:?}", bench.breaker());
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -62,7 +62,7 @@ async fn a_service_in_regions_keeps_its_overrides_on_another_server() {
     let regions =
         format!("regions = {{ count = 2, share_percent = 100, home.url = '{home_url}' }}");
     let text = format!("{RULES}\n[store]\nredis.url = '{local_url}'\n{regions}");
-    let service = Service::with("regions", &text, Server::start()).await;
+    let service = Service::with(&text, Server::start()).await;
     service.spend("42", 2).await;
     let peek = service.answers(&["peek", "--key", "42", "--policy", "demo"]).await;
     assert_ne!(peek[0]["remaining"], peek[0]["limit"], "{peek}");
@@ -81,7 +81,7 @@ async fn keys_are_found_under_the_secret_and_the_prefix_of_the_file() {
     let server = Server::start();
     // The service has another address of the server than the operator.
     let text = format!("{RULES}store.redis = {{ url = '{}', {redis} }}", server.url());
-    let service = Service::with("secret", &text, server).await;
+    let service = Service::with(&text, server).await;
     service.spend("42", 3).await;
     let peek = service.answers(&["peek", "--key", "42", "--policy", "demo"]).await;
     assert_eq!(peek[0]["remaining"], 2);
@@ -92,7 +92,7 @@ async fn an_option_beats_the_file_and_the_file_beats_the_environment() {
     let server = Server::start();
     let nowhere = format!("redis://127.0.0.1:{}", free_port());
     let text = format!("{RULES}store.redis.url = '{}'", server.url());
-    let mut service = Service::with("order", &text, server).await;
+    let mut service = Service::with(&text, server).await;
     let peek = ["peek", "--key", "42"];
     let redis = service.target.split_off(2);
     let with_variable = |service: &Service, url: &str| {
@@ -126,7 +126,7 @@ fn content(server: &Server) -> BTreeMap<Vec<u8>, (Vec<u8>, i64)> {
 /// Commands that show something leave Redis as it is, also if it has lost a block or reports are old.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_reads_writes_nothing() {
-    let service = Service::with("reads", RULES, Server::start()).await;
+    let service = Service::with(RULES, Server::start()).await;
     service.spend("42", 3).await;
     let block =
         ["block", "--policy", "demo", "--key", "bob", "--for", "1h", "--reason", "it attacks"];
@@ -164,7 +164,7 @@ async fn a_command_that_reads_writes_nothing() {
 /// A screen of `watch` does not put back what Redis has lost, and goes on after an outage.
 #[tokio::test(flavor = "multi_thread")]
 async fn watch_outlasts_an_outage() {
-    let mut service = Service::with("outage", RULES, Server::start()).await;
+    let mut service = Service::with(RULES, Server::start()).await;
     let set = ["override", "set", "--policy", "demo", "9/h", "--reason", "a launch"];
     service.prints(&set).await;
     let mut watch = service.command(&["watch", "--every", "300ms"]);
@@ -194,7 +194,7 @@ async fn a_server_with_tls() {
     let (certificates, port) = (Certificates::make(), free_port());
     let arguments = certificates.arguments(port);
     let server = Server::start_with(&arguments.each_ref().map(String::as_str));
-    let mut service = Service::with("tls", RULES, server).await;
+    let mut service = Service::with(RULES, server).await;
     service.target.truncate(2);
     service.spend("42", 3).await;
     let run = |arguments: &[&str], trusted: &str| {

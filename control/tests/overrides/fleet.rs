@@ -40,7 +40,7 @@ fn until_all(roles: &mut [Role], state: &str, start: Instant) -> Duration {
     let took = start.elapsed();
     eprintln!("{state}: on all after {took:?}");
     // Each change is also measured: see the median at the end.
-    assert!(took < Duration::from_secs(10), "{state}: {took:?}");
+    assert!(took < Duration::from_secs(30), "{state}: {took:?}");
     took
 }
 
@@ -97,7 +97,7 @@ async fn three_processes_apply_and_end_overrides_and_keep_them_without_redis() {
     let start = Instant::now();
     let expected = ["7=block", "43=3/min"];
     while stored(&server).await != expected {
-        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", stored(&server).await);
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", stored(&server).await);
         sleep(Duration::from_millis(50)).await;
     }
     eprintln!("put back {:?} after the start of an empty Redis", start.elapsed());
@@ -105,7 +105,7 @@ async fn three_processes_apply_and_end_overrides_and_keep_them_without_redis() {
     server.ask::<()>("FLUSHALL");
     let start = Instant::now();
     while stored(&server).await != expected {
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", stored(&server).await);
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", stored(&server).await);
         sleep(Duration::from_millis(50)).await;
     }
     eprintln!("put back {:?} after FLUSHALL", start.elapsed());
@@ -116,7 +116,7 @@ async fn three_processes_apply_and_end_overrides_and_keep_them_without_redis() {
     let limiter = Limiter::new(RedisStore::connect(&server.url()).await.expect("a store"));
     let start = Instant::now();
     while limiter.peek(policy.charge(7, 1)).await.expect("an answer").is_allowed() {
-        assert!(start.elapsed() < Duration::from_secs(5));
+        assert!(start.elapsed() < Duration::from_secs(30));
         sleep(Duration::from_millis(50)).await;
     }
 

@@ -114,7 +114,7 @@ async fn what_an_operator_sets_in_an_emptied_redis_joins_what_was_lost() {
     two.overrides.set(new(Some(2), quota("9/min"), None)).await.expect("set");
     let start = Instant::now();
     while one.overrides.status().restores == 0 {
-        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(30));
         sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(stored(&server).await, ["all=5/min", "1=8/min", "2=9/min"]);
@@ -132,12 +132,12 @@ async fn a_block_stays_when_one_instance_loses_its_policy() {
     one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
     let start = Instant::now();
     while two.policy.quota().limit() != 5 {
-        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(30));
         sleep(Duration::from_millis(10)).await;
     }
     two.registry.remove("api");
     while two.policy.quota().limit() != 1 {
-        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(30));
         sleep(Duration::from_millis(10)).await;
     }
     // The other instance has ended what is its own, and follows the overrides twice more.
@@ -167,7 +167,7 @@ async fn changes_that_an_older_copy_of_the_data_lacks_are_put_back() {
     server.ask::<()>("COPY {overrides} plim:{overrides}:entries REPLACE");
     let start = Instant::now();
     while stored(&server).await != ["all=5/min", "2=7/min"] {
-        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", stored(&server).await);
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", stored(&server).await);
         sleep(Duration::from_millis(10)).await;
     }
 }
@@ -176,7 +176,7 @@ async fn changes_that_an_older_copy_of_the_data_lacks_are_put_back() {
 async fn until_restored(instance: &Service, server: &Server, expected: &[&str]) {
     let start = Instant::now();
     while instance.overrides.status().restores == 0 {
-        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", instance.overrides.status());
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", instance.overrides.status());
         sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(stored(server).await, expected);
@@ -242,7 +242,7 @@ async fn an_instance_that_knows_less_hides_nothing_that_another_one_knows() {
     one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
     let start = Instant::now();
     while two.policy.charge(1, 1).quota().limit() != 6 {
-        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(30));
         sleep(Duration::from_millis(10)).await;
     }
     just_polled(&two).await;
@@ -289,7 +289,7 @@ async fn ten_thousand_overrides_apply_everywhere_and_come_back() {
     eprintln!("{} overrides set in {:?}", Overrides::MAX, start.elapsed());
     let start = Instant::now();
     while two.policy.key_quotas().len() < Overrides::MAX {
-        assert!(start.elapsed() < Duration::from_secs(30));
+        assert!(start.elapsed() < Duration::from_secs(120));
         sleep(Duration::from_millis(10)).await;
     }
     eprintln!("known to another instance {:?} later", start.elapsed());
@@ -304,7 +304,7 @@ async fn ten_thousand_overrides_apply_everywhere_and_come_back() {
     server.ask::<()>("FLUSHALL");
     let start = Instant::now();
     while stored(&server).await.len() != Overrides::MAX {
-        assert!(start.elapsed() < Duration::from_secs(30));
+        assert!(start.elapsed() < Duration::from_secs(120));
         sleep(Duration::from_millis(10)).await;
     }
     eprintln!("put back after {:?}", start.elapsed());
@@ -327,20 +327,17 @@ async fn the_rights_on_the_page_are_enough() {
     let overrides = Overrides::connect(&url, registry, limiter).await.expect("an answer");
     overrides.set(new(Some(1), quota("5/min"), None)).await.expect("set");
     overrides.remove("api", Some("1"), "dora", "done").await.expect("removed");
-    overrides
-        .set(new(Some(2), quota("5/min"), Some(Duration::from_millis(300))))
-        .await
-        .expect("set");
+    overrides.set(new(Some(2), quota("5/min"), Some(Duration::from_secs(2)))).await.expect("set");
     assert_eq!(overrides.audit(10).await.expect("an answer").len(), 3);
     let start = Instant::now();
     // Five fields, and the mark of the removed one.
     while server.ask::<u64>("HLEN plim:{overrides}:entries") > 6 {
-        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", overrides.status());
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", overrides.status());
         sleep(Duration::from_millis(10)).await;
     }
     server.ask::<()>("FLUSHALL");
     while overrides.status().restores == 0 {
-        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", overrides.status());
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", overrides.status());
         sleep(Duration::from_millis(10)).await;
     }
     let offenders = Offenders::new(10);
@@ -351,7 +348,7 @@ async fn the_rights_on_the_page_are_enough() {
         let policy = Policy::new("orders", "1/min").expect("a policy");
         let limiter = Limiter::in_memory();
         offenders.record(&limiter.check_now(policy.charge(1, 2)).expect("an embedded store"));
-        assert!(start.elapsed() < Duration::from_secs(20));
+        assert!(start.elapsed() < Duration::from_secs(60));
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -416,7 +413,7 @@ async fn an_override_of_an_unknown_policy_is_removed() {
         peeked.expect("an answer").is_allowed()
     };
     while !is_allowed().await || one.policy.charge(8, 1).quota().limit() != 1 {
-        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(30));
         sleep(Duration::from_millis(10)).await;
     }
 }
@@ -444,7 +441,7 @@ async fn what_does_not_fit_here_is_not_applied_and_reported() {
     let until = async |expected: &str| {
         let start = Instant::now();
         while !two.status().error.is_some_and(|it| it.contains(expected)) {
-            assert!(start.elapsed() < Duration::from_secs(10), "{:?}", two.status());
+            assert!(start.elapsed() < Duration::from_secs(30), "{:?}", two.status());
             sleep(Duration::from_millis(10)).await;
         }
     };
@@ -454,7 +451,7 @@ async fn what_does_not_fit_here_is_not_applied_and_reported() {
     until("panics").await;
     let start = Instant::now();
     while api.is_enabled() {
-        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(30));
         sleep(Duration::from_millis(10)).await;
     }
     // The closure is not called again each second.
@@ -490,7 +487,7 @@ async fn a_change_of_the_state_is_reported_once_and_once_when_it_is_over() {
     let until = async |is: &dyn Fn() -> bool| {
         let start = Instant::now();
         while !is() {
-            assert!(start.elapsed() < Duration::from_secs(20), "{:?}", overrides.status());
+            assert!(start.elapsed() < Duration::from_secs(60), "{:?}", overrides.status());
             sleep(Duration::from_millis(10)).await;
         }
     };
@@ -572,7 +569,7 @@ async fn an_override_ends_while_redis_hangs_and_redis_is_followed_again() {
     signal("-CONT");
     let start = Instant::now();
     while one.overrides.set(new(None, quota("7/min"), None)).await.is_err() {
-        assert!(start.elapsed() < Duration::from_secs(20));
+        assert!(start.elapsed() < Duration::from_secs(60));
     }
     assert_eq!(one.policy.quota().limit(), 7);
     assert_eq!(one.overrides.status().error, None);

@@ -98,7 +98,7 @@ fn both_ways() -> [EnvoyOptions; 2] {
     [Decide::Together, Decide::Each].map(|how| EnvoyOptions::default().decide(how))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_denial_stays_a_denial_if_it_cannot_be_counted() {
     for (options, hangs) in both_ways().into_iter().flat_map(|it| [(it.clone(), false), (it, true)])
     {
@@ -111,7 +111,7 @@ async fn a_denial_stays_a_denial_if_it_cannot_be_counted() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_waits_for_one_deadline_if_the_store_hangs() {
     for options in both_ways() {
         let service = service(Fails::After(0), true, options);
@@ -124,7 +124,7 @@ async fn a_request_waits_for_one_deadline_if_the_store_hangs() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_denial_stays_a_denial_if_its_charges_cannot_be_refunded() {
     for hangs in [false, true] {
         let service = service(Fails::Refund, hangs, EnvoyOptions::default());
@@ -137,7 +137,7 @@ async fn a_denial_stays_a_denial_if_its_charges_cannot_be_refunded() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn units_that_cannot_be_given_back_leave_the_decision_on_others() {
     for hangs in [false, true] {
         for options in both_ways() {
@@ -153,7 +153,7 @@ async fn units_that_cannot_be_given_back_leave_the_decision_on_others() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_look_that_denies_needs_no_second_answer() {
     for hangs in [false, true] {
         let options = EnvoyOptions::default().on_failure(OnFailure::Deny);
@@ -165,7 +165,7 @@ async fn a_look_that_denies_needs_no_second_answer() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_look_and_a_charge_that_are_decided_together_wait_for_one_deadline() {
     let service = service(Fails::After(0), true, EnvoyOptions::default());
     for expected in [Code::Ok, Code::OverLimit] {
@@ -175,7 +175,7 @@ async fn a_look_and_a_charge_that_are_decided_together_wait_for_one_deadline() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_look_and_a_charge_that_are_decided_each_by_itself_wait_at_the_same_time() {
     let service = service(Fails::After(0), true, EnvoyOptions::default().decide(Decide::Each));
     let descriptors = [hits("counting=a", 0), descriptor("user=a")];

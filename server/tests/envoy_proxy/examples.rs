@@ -93,7 +93,7 @@ const THEIRS: &[&[Step]] = &[
 ];
 
 /// The time in which Envoy reports what a request has used.
-const REPORT: Duration = Duration::from_millis(200);
+const REPORT: Duration = Duration::from_millis(600);
 
 async fn upstream(number: u8, port: u16) {
     let app = Router::new().fallback(get(move || async move { format!("service {number}") }));

@@ -47,13 +47,13 @@ async fn connections_that_reach_their_age_fail_no_request() {
     let limiters = [service.port];
     let proxy = Proxy::start(filter(&limiters)).await;
     let (start, mut asked) = (tokio::time::Instant::now(), 0);
-    while start.elapsed() < Duration::from_secs(3) {
+    // For 3 s, and on a slow machine until there were enough requests.
+    while start.elapsed() < Duration::from_secs(3) || asked <= 100 {
         let status = proxy.get("/", &[("x-user", &asked.to_string())]).await.status;
         assert_eq!(status, 200, "{asked}");
         asked += 1;
     }
     // A failed call of the filter would have denied a request.
-    assert!(asked > 100, "{asked}");
     let opened = proxy.counter("limiter.upstream_cx_total").await;
     assert!(opened >= 5, "{opened} connections");
 }

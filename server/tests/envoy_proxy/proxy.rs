@@ -16,7 +16,7 @@ use plimsoll_testing::{
 };
 
 /// The time of the upstream's answer to `/work/slow`.
-pub(crate) const SLOW: Duration = Duration::from_secs(3);
+pub(crate) const SLOW: Duration = Duration::from_secs(6);
 
 /// Envoy, until it is dropped.
 pub(crate) struct Proxy {

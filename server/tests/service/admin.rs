@@ -1,7 +1,5 @@
 //! The admin listener: closed by default, with the page, its API, health and metrics.
 
-use std::time::Duration;
-
 use crate::support::{Reply, Service, exchange, send};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -52,7 +50,7 @@ fn the_token_of_the_settings_is_not_printed() {
     let outcome = reply.json()["charges"][0]["outcome"].clone();
     assert_eq!((reply.status, outcome), (200, "switched_off".into()));
     service.signal("INT");
-    let (status, rest) = service.wait(Duration::from_secs(10));
+    let (status, rest) = service.wait(plimsoll_testing::servers::PATIENCE);
     assert_eq!((status.code(), &*rest), (Some(0), ""));
     assert!(!service.log().contains(token));
 }
@@ -72,7 +70,7 @@ fn the_token_is_printed_for_a_loopback_address_only() {
     service.admin = format!("127.0.0.1:{port}");
     assert_eq!(api(&service, None, "/api/policies").status, 401);
     service.signal("INT");
-    let (status, rest) = service.wait(Duration::from_secs(10));
+    let (status, rest) = service.wait(plimsoll_testing::servers::PATIENCE);
     assert_eq!((status.code(), &*rest), (Some(0), ""));
     assert!(service.log().contains("PLIMSOLL_ADMIN_TOKEN"), "{}", service.log());
 }

@@ -1,6 +1,9 @@
 //! Several instances over one Redis.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use plimsoll_testing::servers::{Cluster, Server, directory};
 use serde_json::json;
@@ -24,14 +27,18 @@ impl Drop for Replicas {
     }
 }
 
-fn start(limits: &str, flags: &[&str]) -> Replicas {
-    let (redis, folder) = (Server::start(), directory());
+/// Writes limits to a file, with a deadline that a busy machine does not reach, so that Redis decides all checks.
+fn written(folder: &Path, limits: &str) -> String {
     let file = folder.join("limits.toml");
-    // A busy machine does not reach this deadline, so that Redis decides all checks.
     let limits = format!("{limits}\nresilience = {{ deadline = '20s', breaker = 'off' }}\n");
     std::fs::write(&file, limits).unwrap();
-    let url = redis.url();
-    let flags = [&["--config", file.to_str().unwrap(), "--redis", &*url], flags].concat();
+    file.to_str().unwrap().to_owned()
+}
+
+fn start(limits: &str, flags: &[&str]) -> Replicas {
+    let (redis, folder) = (Server::start(), directory());
+    let (file, url) = (written(&folder, limits), redis.url());
+    let flags = [&["--config", &*file, "--redis", &*url], flags].concat();
     let services = (0..2).map(|_| Service::start_with(&flags, &SECRET)).collect();
     Replicas { _redis: redis, services, folder }
 }
@@ -116,10 +123,14 @@ fn a_cluster_counts_for_all_instances() {
     let nodes: Vec<_> = cluster.nodes.iter().map(Server::url).collect();
     let nodes = nodes.join(",");
     let variables = [("PLIMSOLL_REDIS_CLUSTER", &*nodes), SECRET[0]];
-    let services = [Service::start_with(&[], &variables), Service::start_with(&[], &variables)];
+    let folder = directory();
+    let file = written(&folder, "policies.demo = '5/h'");
+    let flags = ["--config", &*file];
+    let services = [(); 2].map(|()| Service::start_with(&flags, &variables));
     for key in ["alice", "bob", "carol", "dave"] {
         assert_eq!(services[0].check("demo", key, 3).status, 200, "{key}");
         assert_eq!(services[1].check("demo", key, 3).status, 429, "{key}");
     }
     assert!(services[0].log().contains("--overrides-redis"), "{}", services[0].log());
+    let _ = std::fs::remove_dir_all(folder);
 }

@@ -15,7 +15,6 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    thread,
     time::Duration,
 };
 
@@ -98,7 +97,9 @@ fn scrapes(
 ) -> Vec<String> {
     let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS).unwrap().build_recorder();
     let page = recorder.handle();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // A store is as slow as the scenario says, and no process is late by itself.
+    let builder = &mut tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build().unwrap();
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
             let world = World::new(delay, resilience);
@@ -256,7 +257,7 @@ fn store_slow() {
 fn process_late() {
     let delay = Duration::from_millis(30);
     let pages = scrapes(MINUTES, delay, Resilience::default(), async |world, minute| {
-        let block = async { thread::sleep(Duration::from_millis(50)) };
+        let block = tokio::time::advance(Duration::from_millis(50));
         let ((), blocking) = tokio::join!(world.check([minute]), tokio::spawn(block));
         blocking.unwrap();
     });

@@ -3,7 +3,10 @@
 use std::{process::Command, time::Duration};
 
 use plimsoll::{Decision, Error, Limiter, Policy, Quota, RedisStore};
-use plimsoll_testing::servers::Server;
+use plimsoll_testing::{
+    calm::{eventually, on_a_calm_machine},
+    servers::Server,
+};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
@@ -34,7 +37,13 @@ async fn two_batches(server: &Server) -> JoinSet<Result<(u64, Option<Error>), Er
     for _ in 0..2 {
         batches.spawn(batch(server.url()));
     }
-    sleep(Duration::from_millis(500)).await;
+    eventually("both are connected, and one has spent units", async || {
+        // Two connections of each, and that of the question.
+        let clients: usize = server.info("clients", "connected_clients").parse().expect("a number");
+        clients > 2 * 2 && !server.keys().is_empty()
+    })
+    .await;
+    sleep(Duration::from_millis(300)).await;
     batches
 }
 
@@ -57,7 +66,12 @@ async fn a_batch_stops_while_redis_is_gone() -> Result<(), Error> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_goes_on_when_redis_is_back() -> Result<(), Error> {
+async fn a_batch_goes_on_when_redis_is_back() {
+    on_a_calm_machine(go_on_when_redis_is_back).await;
+}
+
+/// Returns an error if much was charged for calls that were not made.
+async fn go_on_when_redis_is_back() -> Result<(), String> {
     let server = Server::start();
     let mut batches = two_batches(&server).await;
     let signal = |name: &str| {
@@ -69,12 +83,12 @@ async fn a_batch_goes_on_when_redis_is_back() -> Result<(), Error> {
     signal("-CONT");
     let mut spent = 0;
     while let Some(batch) = batches.join_next().await {
-        let (units, error) = batch.expect("no panic")?;
+        let (units, error) = batch.expect("no panic").expect("connected");
         spent += units;
         assert!(error.is_none(), "{error:?}");
     }
     // Redis has charged some calls whose reply came too late. Their units are not used.
     assert!(spent <= QUOTA, "{spent} units");
-    assert!(spent >= QUOTA - 20 * COST, "{spent} units");
-    Ok(())
+    // On a busy machine, more replies are late.
+    if spent >= QUOTA - 20 * COST { Ok(()) } else { Err(format!("{spent} units")) }
 }
