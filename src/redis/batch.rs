@@ -41,8 +41,15 @@ struct BatcherShared {
     backend: Backend,
     scheduling_delay: SchedulingDelay,
     is_batching: bool,
-    /// The slots with calls in flight. A single server is one slot.
-    queues: Mutex<HashMap<u16, SlotQueue>>,
+    queues: Mutex<Queues>,
+}
+
+/// The queues of the slots with calls in flight. A single server is one slot.
+#[derive(Default)]
+struct Queues {
+    by_slot: HashMap<u16, SlotQueue>,
+    /// The id of the next check. A check keeps its id when the queue of its slot has gone and come again.
+    next_id: u64,
 }
 
 /// The first step of a check.
@@ -109,7 +116,8 @@ impl Batcher {
         sent_flag: &'a SentFlag,
     ) -> Start<'a> {
         let mut queues = self.lock();
-        let queue = match queues.entry(slot) {
+        let Queues { by_slot, next_id } = &mut *queues;
+        let queue = match by_slot.entry(slot) {
             Entry::Vacant(entry) => {
                 entry.insert(SlotQueue::new(Instant::now()));
                 return Start::Alone(self.call_in_flight(slot));
@@ -117,7 +125,9 @@ impl Batcher {
             Entry::Occupied(entry) => entry.into_mut(),
         };
         let (sender, outcome) = oneshot::channel();
-        let (id, place) = queue.push(check, test_time, sender);
+        let id = *next_id;
+        *next_id += 1;
+        let place = queue.push(id, check, test_time, sender);
         drop(queues);
         self.spawn_batch(slot, place);
         Start::Queued(QueuedCheck { batcher: self, slot, id, sent_flag, outcome, has_ended: false })
@@ -141,7 +151,7 @@ impl Batcher {
     /// Takes the checks of a batch that has its turn from the queue of a slot.
     fn take_batch(&self, slot: u16) -> Vec<PendingCheck> {
         let mut queues = self.lock();
-        let Some(queue) = queues.get_mut(&slot) else { return Vec::new() };
+        let Some(queue) = queues.by_slot.get_mut(&slot) else { return Vec::new() };
         let (checks, place) = queue.take_batch();
         drop(queues);
         self.spawn_batch(slot, place);
@@ -150,14 +160,14 @@ impl Batcher {
 
     /// Removes a check from its queue. Returns `false` if it is no longer there.
     fn remove(&self, slot: u16, id: u64) -> bool {
-        self.lock().get_mut(&slot).is_some_and(|queue| queue.remove(id))
+        self.lock().by_slot.get_mut(&slot).is_some_and(|queue| queue.remove(id))
     }
 
     fn call_in_flight(&self, slot: u16) -> CallInFlight {
         CallInFlight { batcher: self.clone(), slot }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u16, SlotQueue>> {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
         self.0.queues.lock()
     }
 }
@@ -200,7 +210,7 @@ struct CallInFlight {
 impl Drop for CallInFlight {
     fn drop(&mut self) {
         let mut queues = self.batcher.lock();
-        let Entry::Occupied(mut entry) = queues.entry(self.slot) else { return };
+        let Entry::Occupied(mut entry) = queues.by_slot.entry(self.slot) else { return };
         if !entry.get_mut().end_call() {
             entry.remove();
         }
@@ -243,7 +253,7 @@ impl Batch {
         let call = ScriptCall::new(Operation::Acquire, &checks, test_time, &sent_flag);
         let reply = pin!(batcher.backend().run(slot, &call));
         let (result, outcomes) = WhileAwaited { call: reply, outcomes }.await;
-        // This drop ends the call in flight, so the next batch is sent before the outcomes are.
+        // This drop ends the call in flight, so a batch that then has its turn is sent before the outcomes.
         drop(self);
         if let Some(result) = result {
             send_outcomes(outcomes, result);
@@ -257,7 +267,7 @@ impl Batch {
         let has_turn = has_turn.unwrap_or_else(|| match self.place.turn.try_recv() {
             Ok(()) => true,
             Err(TryRecvError::Empty) => {
-                queues.get_mut(&self.slot).is_some_and(SlotQueue::give_turn)
+                queues.by_slot.get_mut(&self.slot).is_some_and(SlotQueue::give_turn)
             }
             Err(TryRecvError::Closed) => false,
         });

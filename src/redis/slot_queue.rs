@@ -43,7 +43,6 @@ pub(super) struct SlotQueue {
     /// In the order of their ids.
     checks: VecDeque<PendingCheck>,
     charges: usize,
-    next_id: u64,
 }
 
 /// The place of a new batch, which waits for its turn.
@@ -79,20 +78,18 @@ impl SlotQueue {
             last_call: now,
             checks: VecDeque::new(),
             charges: 0,
-            next_id: 0,
         }
     }
 
-    /// Appends a check, and returns its id. If the checks fill the batch that waits for its turn, or a second
-    /// call, that batch has its turn.
+    /// Appends a check, whose id is larger than those before it. If the checks fill the batch that waits for
+    /// its turn, or a second call, that batch has its turn. Returns the place of a new batch if one is needed.
     pub(super) fn push(
         &mut self,
+        id: u64,
         check: &WireCheck,
         test_time: Option<u64>,
         outcome: oneshot::Sender<BatchOutcome>,
-    ) -> (u64, Option<BatchPlace>) {
-        let id = self.next_id;
-        self.next_id += 1;
+    ) -> Option<BatchPlace> {
         self.charges += check.charges().len();
         let check = Box::new(check.clone());
         self.checks.push_back(PendingCheck { id, check, test_time, outcome });
@@ -105,7 +102,7 @@ impl SlotQueue {
         {
             self.give_turn();
         }
-        (id, place)
+        place
     }
 
     /// Ends a call. The batch that waits has its turn if no other call is in flight, or if its checks fill a
@@ -247,21 +244,21 @@ mod tests {
         redis::{key_name::KeyNames, wire::WireCharge},
     };
 
-    /// Pushes checks of one charge, and returns the places of the batches that they start.
+    /// Appends checks of one charge, and returns the places of the batches that they start.
     fn push(queue: &mut SlotQueue, checks: usize) -> Vec<BatchPlace> {
         let policy = Policy::new("hot", "10/s").expect("valid");
         let charge =
             WireCharge::new(&KeyNames::new(&RedisConfig::default()), 0, &policy.charge("a", 1));
         let check = WireCheck::new([charge].into_iter().collect());
-        (0..checks).filter_map(|_| queue.push(&check, None, oneshot::channel().0).1).collect()
+        (0..checks).filter_map(|_| queue.push(0, &check, None, oneshot::channel().0)).collect()
     }
 
     fn has_turn(place: &mut BatchPlace) -> bool {
         place.turn.try_recv().is_ok()
     }
 
-    #[test]
-    fn a_batch_waits_for_the_call_in_flight() {
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_waits_for_the_call_in_flight() {
         let mut queue = SlotQueue::new(Instant::now());
         let mut places = push(&mut queue, SECOND_CALL_CHARGES - 1);
         assert!(!has_turn(&mut places[0]));
@@ -271,8 +268,8 @@ mod tests {
         assert!(!queue.end_call());
     }
 
-    #[test]
-    fn one_call_is_sent_beside_the_one_in_flight_and_no_third_one() {
+    #[tokio::test(start_paused = true)]
+    async fn one_call_is_sent_beside_the_one_in_flight_and_no_third_one() {
         let mut queue = SlotQueue::new(Instant::now());
         let mut first = push(&mut queue, SECOND_CALL_CHARGES);
         assert!(has_turn(&mut first[0]));
@@ -285,8 +282,8 @@ mod tests {
         assert_eq!(queue.calls_in_flight, 2);
     }
 
-    #[test]
-    fn checks_that_fill_a_call_do_not_wait() {
+    #[tokio::test(start_paused = true)]
+    async fn checks_that_fill_a_call_do_not_wait() {
         let mut queue = SlotQueue::new(Instant::now());
         let _second_call = push(&mut queue, SECOND_CALL_CHARGES);
         queue.take_batch();
@@ -296,8 +293,8 @@ mod tests {
     }
 
     /// The charges of a batch that has its turn and is not sent yet are no reason for another one.
-    #[test]
-    fn the_checks_of_an_unsent_batch_start_no_second_call() {
+    #[tokio::test(start_paused = true)]
+    async fn the_checks_of_an_unsent_batch_start_no_second_call() {
         let mut queue = SlotQueue::new(Instant::now());
         let mut first = push(&mut queue, SECOND_CALL_CHARGES - 1);
         assert!(queue.end_call());

@@ -321,6 +321,33 @@ async fn a_check_that_is_dropped_in_the_queue_is_not_charged() {
     assert_eq!(left.remaining(), Some(94));
 }
 
+/// A check that is dropped after its batch was decided, and before it has seen its outcome, removes no check
+/// that is queued later.
+#[tokio::test]
+async fn a_check_that_is_dropped_after_its_batch_harms_no_other() {
+    let server = Server::start();
+    let config = RedisConfig::url(server.url()).with_settings(in_order());
+    let limiter = bare(RedisStore::connect_with(config).await.expect("a store"));
+    let policy = policy("late", "100/h");
+    let check = || Box::pin(limiter.check(policy.charge("alice", 1)));
+    let _ = check().await.expect("an answer");
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let idle = tasks();
+    let (mut alone, mut queued) = (check(), check());
+    assert!(futures_util::poll!(&mut alone).is_pending());
+    assert!(futures_util::poll!(&mut queued).is_pending());
+    assert!(tasks() > idle, "a batch waits for the call of the first check");
+    let _ = alone.await.expect("an answer");
+    eventually("the batch is decided", async || tasks() <= idle).await;
+    let (mut later, mut behind) = (check(), check());
+    assert!(futures_util::poll!(&mut later).is_pending());
+    assert!(futures_util::poll!(&mut behind).is_pending());
+    drop(queued);
+    for check in [later, behind] {
+        assert!(check.await.expect("an answer").is_allowed());
+    }
+}
+
 /// A check that times out in the queue of a batch is not charged, and its error says so. One that
 /// was sent may have been charged.
 ///
@@ -356,7 +383,8 @@ async fn a_check_that_times_out_in_the_queue_is_not_charged() {
 #[tokio::test]
 async fn a_call_that_hangs_delays_no_other_check() {
     let server = Server::start();
-    let config = RedisConfig::default().response_timeout(Duration::from_secs(60));
+    // A call that is left would end long after the test.
+    let config = RedisConfig::default().response_timeout(Duration::from_secs(600));
     let limiter = bare(
         RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
             .await

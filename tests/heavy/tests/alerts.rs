@@ -252,8 +252,8 @@ fn store_slow() {
     check("1m", &pages, &[("PlimsollStoreSlow", "severity: ticket, job: api", summary)]);
 }
 
-/// Another task blocks the only thread of the runtime for 50 ms while a check waits for the store. The
-/// timer of the check was set for 10 ms, so it is 40 ms late.
+/// Another task advances the clock by 50 ms while a check waits for the store, as if it had blocked the only
+/// thread of the runtime. The timer of the check was set for 10 ms, so it is 40 ms late.
 fn process_late() {
     let delay = Duration::from_millis(30);
     let pages = scrapes(MINUTES, delay, Resilience::default(), async |world, minute| {

@@ -14,6 +14,8 @@ const FIGURES: &str = include_str!("figures.csv");
 
 /// The most decisions of a call.
 const MAX_BATCH: f64 = 64.0;
+/// The longest time for which a check waits for a call in flight.
+const MAX_WAIT: Duration = Duration::from_millis(5);
 /// The charges for which a second call is sent beside one in flight.
 const SECOND_CALL: f64 = 24.0;
 /// The bytes of a key in a cluster that link it to the others of its slot: two pointers.
@@ -122,7 +124,7 @@ fn plan(args: &PlanArgs, costs: Costs) -> Plan {
     // check is sent alone.
     let during_a_call = match args.cluster {
         true => 0.0,
-        false => direct / args.instances * args.round_trip.as_secs_f64(),
+        false => direct / args.instances * args.round_trip.min(MAX_WAIT).as_secs_f64(),
     };
     let batch = match during_a_call {
         few if few <= SECOND_CALL => few + (-few).exp(),
