@@ -253,7 +253,7 @@ fn sample(start: usize, len: usize) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quota::Algorithm;
+    use crate::{clock::ManualClock, quota::Algorithm};
 
     fn class(spent: u64, limit: u64) -> usize {
         let standing = Standing { remaining: limit - spent, ..Standing::full(limit) };
@@ -305,6 +305,18 @@ mod tests {
             let id = EntryId { low: number.wrapping_mul(0x9e37_79b9_7f4a_7c15), high: 0 };
             shard.insert(id, KeyState::new(Algorithm::FixedWindow), usage);
         }
+    }
+
+    /// A request may have waited for the lock since it read the clock.
+    #[test]
+    fn a_time_before_the_last_check_is_read_again() {
+        let (mut shard, usage) = (MemoryShard::default(), Usage::new(10, usize::MAX));
+        add_keys(&mut shard, &usage, 1);
+        shard.entry(0).rank = Rank::new(&Standing::full(1), Timestamp::from_micros(5));
+        let clock = ManualClock::at(9);
+        let time = |position, now| shard.time(position, Timestamp::from_micros(now), &clock);
+        assert_eq!([3, 7].map(|now| time(Some(0), now).as_micros()), [9, 7]);
+        assert_eq!(time(None, 3).as_micros(), 3);
     }
 
     /// Moving the entries takes time under the lock, so a shard keeps its places for as long as a fourth of them

@@ -115,6 +115,21 @@ fn newcomers_reclaim_what_has_expired_in_other_shards() {
     }
 }
 
+/// A key goes from the microsecond on at which its last unit returns.
+#[test]
+fn no_live_key_is_evicted_while_one_has_just_expired() {
+    for seed in 0..8 {
+        let bounded = Bounded::new(|config| config.max_keys(8).hash_seed(seed));
+        let (second, day) = (policy("second", "10/s"), policy("day", "10/day"));
+        (0..7).for_each(|key| drop(bounded.check(&day, key, 1)));
+        assert!(bounded.check(&second, 7, 10).is_allowed());
+        bounded.clock.advance(Duration::from_secs(1));
+        assert!(bounded.check(&day, 8, 1).is_allowed());
+        let stats = bounded.stats();
+        assert_eq!((stats.keys, stats.evicted), (8, 0), "seed {seed}");
+    }
+}
+
 /// Each newcomer looks at a few keys, which are not always the oldest ones.
 #[test]
 fn newcomers_drop_what_has_expired_before_the_store_is_full() {
