@@ -339,7 +339,7 @@ impl<'p> Allowed<'p> {
 mod tests {
     use crate::{
         clock::Timestamp,
-        decision::{ChargeReply, Decision, Mark, Source, Standing, StoreReply, Verdict},
+        decision::{ChargeReply, Decision, Mark, OneReply, Source, Standing, StoreReply, Verdict},
         policy::{Charges, Policy},
         quota::Quota,
     };
@@ -391,5 +391,45 @@ mod tests {
         decide(&lines, |decision| {
             assert_eq!(decision.binding().unwrap().verdict(), Verdict::Refused);
         });
+    }
+
+    /// One charge is decided on a path of its own.
+    #[test]
+    fn one_charge_is_decided_as_one_of_several_is() {
+        let policy = Policy::new("policy", Quota::per_second(10)).unwrap();
+        for charge in
+            [policy.charge(1, 1), policy.charge(1, 1).shadow(), policy.charge(1, 1).trial()]
+        {
+            for verdict in [Verdict::Passed, Verdict::Refused, Verdict::OverCapacity] {
+                let standing = Standing { retry_after: Some(5), ..Standing::full(10) };
+                let reply = ChargeReply::new(verdict, 1, standing, Mark::new([1, 2, 3]));
+                let (time, source) = (Timestamp::from_micros(7), Source::Local);
+                let (mut one, mut several) =
+                    (Charges::from(charge.clone()), Charges::from(charge.clone()));
+                let one = Decision::of_one(&mut one, OneReply { time, source, reply });
+                let several = Decision::new(&mut several, StoreReply::new(time, source, [reply]));
+                assert_eq!(format!("{one:?}"), format!("{:?}", several.unwrap()));
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_concurrency_limit_has_units_in_flight() {
+        let jobs = Policy::new("jobs", Quota::concurrent(10)).unwrap();
+        let day = Policy::new("day", Quota::per_day(10)).unwrap();
+        let held = |lines: &[(&Policy, Verdict, u64)]| {
+            let mut charges: Charges<'_> =
+                lines.iter().map(|(policy, _, units)| policy.charge(1, *units).shadow()).collect();
+            let replies = lines.iter().map(|&(_, verdict, units)| {
+                ChargeReply::new(verdict, units, Standing::full(10), Mark::default())
+            });
+            let reply = StoreReply::new(Timestamp::from_micros(7), Source::Local, replies);
+            let receipt = Decision::new(&mut charges, reply).unwrap().in_flight();
+            receipt.map(|receipt| receipt.units())
+        };
+        assert_eq!(held(&[(&day, Verdict::Passed, 3)]), None);
+        assert_eq!(held(&[(&jobs, Verdict::Passed, 3)]), Some(3));
+        assert_eq!(held(&[(&jobs, Verdict::Passed, 3), (&day, Verdict::Passed, 5)]), Some(3));
+        assert_eq!(held(&[(&jobs, Verdict::Refused, 0), (&day, Verdict::Passed, 5)]), None);
     }
 }

@@ -246,3 +246,77 @@ impl ReceiptLine {
         self.mark
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        decision::{Standing, Verdict},
+        policy::Policy,
+    };
+
+    fn policy(quota: Quota) -> Policy {
+        Policy::new("policy", quota).unwrap()
+    }
+
+    fn receipt(quota: Quota, units: &[u64]) -> Receipt {
+        let policy = policy(quota);
+        let line = |&units: &u64| {
+            ReceiptLine::new(policy.charge(1, units).into_owned(), units, Mark::default())
+        };
+        Receipt::new(Timestamp::default(), Source::Local, units.iter().map(line))
+    }
+
+    fn units(receipt: &Receipt) -> Vec<u64> {
+        receipt.lines().iter().map(ReceiptLine::units).collect()
+    }
+
+    /// Lines that have these units already are in neither.
+    #[test]
+    fn a_settlement_refunds_what_is_too_much_and_charges_what_is_missing() {
+        let (refund, additional) = receipt(Quota::per_day(9), &[3, 5, 9]).settle(5);
+        assert_eq!(units(&refund), [4]);
+        let costs: Vec<u64> = additional.iter().map(Charge::cost).collect();
+        assert_eq!(costs, [2]);
+    }
+
+    #[test]
+    fn units_are_in_flight_if_a_concurrency_limit_counts_them() {
+        let (day, jobs) = (Quota::per_day(9), Quota::concurrent(9));
+        assert!(receipt(jobs, &[1, 2]).is_in_flight());
+        for others in [receipt(day, &[1, 2]), receipt(jobs, &[1, 0]), receipt(jobs, &[])] {
+            assert!(!others.is_in_flight(), "{others:?}");
+        }
+        let mut both = receipt(day, &[3]);
+        both.append(receipt(jobs, &[0, 2]));
+        assert!(!both.is_in_flight());
+        assert_eq!(both.in_flight().map(|held| units(&held)), Some(vec![2]));
+        assert!(receipt(day, &[3]).in_flight().is_none());
+        assert_eq!(both.units(), 5);
+        assert_eq!(units(&both.without_in_flight()), [3]);
+    }
+
+    /// A charge of 0 units is made, unless it was allowed because no store could decide.
+    #[test]
+    fn a_receipt_has_the_charges_that_were_made() {
+        let policy = policy(Quota::per_day(9));
+        let [allowing, local] = [OnFailure::Allow, OnFailure::Local]
+            .map(|action| policy.charge(1, 0).with_on_failure(action).into_owned());
+        let is_made = |charge: &Charge<'static>, cost: u64, units: u64, source| {
+            let reply =
+                ChargeReply::new(Verdict::Passed, units, Standing::full(9), Mark::default());
+            let charge = charge.clone().with_cost(cost);
+            ReceiptLine::of_reply(charge, &reply, source, 2).map(|line| line.units())
+        };
+        for charge in [&allowing, &local] {
+            for source in [Source::Shared, Source::Fallback] {
+                assert_eq!(is_made(charge, 1, 1, source), Some(1));
+                assert_eq!(is_made(charge, 5, 5, source), Some(2), "at most 2 are asked for");
+                assert_eq!(is_made(charge, 1, 0, source), None);
+            }
+            assert_eq!(is_made(charge, 0, 0, Source::Shared), Some(0));
+        }
+        assert_eq!(is_made(&local, 0, 0, Source::Fallback), Some(0));
+        assert_eq!(is_made(&allowing, 0, 0, Source::Fallback), None);
+    }
+}

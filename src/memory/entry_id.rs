@@ -77,3 +77,41 @@ impl fmt::Debug for HashSecret {
         f.write_str("HashSecret")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{policy::Policy, quota::Algorithm};
+
+    #[test]
+    fn each_key_policy_and_algorithm_has_an_entry_of_its_own() {
+        let secret = HashSecret::new(Some(7));
+        let mut found = Vec::new();
+        for name in ["a", "b", "c", "d"] {
+            for algorithm in Algorithm::EACH {
+                let quota = format!("9/min {algorithm}");
+                let policy = Policy::new(name, quota.as_str()).unwrap();
+                for key in 0..50_u64 {
+                    let id = secret.entry(&policy.charge(key, 1));
+                    assert_eq!(EntryId::from_u128(id.to_u128()), id);
+                    found.push(id.to_u128());
+                }
+            }
+        }
+        let count = found.len();
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found.len(), count);
+    }
+
+    /// A check of several policies for one key takes one lock.
+    #[test]
+    fn the_entries_of_a_key_are_in_one_shard() {
+        let secret = HashSecret::new(Some(7));
+        let high = |name, quota, key: u64| {
+            secret.entry(&Policy::new(name, quota).unwrap().charge(key, 1)).high
+        };
+        assert_eq!(high("a", "9/min", 1), high("b", "9/s fixed-window", 1));
+        assert_ne!(high("a", "9/min", 1), high("a", "9/min", 2));
+    }
+}

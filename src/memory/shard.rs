@@ -253,7 +253,7 @@ fn sample(start: usize, len: usize) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quota::Algorithm;
+    use crate::{clock::ManualClock, quota::Algorithm};
 
     fn class(spent: u64, limit: u64) -> usize {
         let standing = Standing { remaining: limit - spent, ..Standing::full(limit) };
@@ -298,6 +298,97 @@ mod tests {
     #[test]
     fn an_entry_takes_64_bytes() {
         assert_eq!(size_of::<ShardEntry>(), 64);
+    }
+
+    fn add_keys(shard: &mut MemoryShard, usage: &Usage, count: u64) {
+        for number in 0..count {
+            let id = EntryId { low: number.wrapping_mul(0x9e37_79b9_7f4a_7c15), high: 0 };
+            shard.insert(id, KeyState::new(Algorithm::FixedWindow), usage);
+        }
+    }
+
+    /// A request may have waited for the lock since it read the clock.
+    #[test]
+    fn a_time_before_the_last_check_is_read_again() {
+        let (mut shard, usage) = (MemoryShard::default(), Usage::new(10, usize::MAX));
+        add_keys(&mut shard, &usage, 1);
+        shard.entry(0).rank = Rank::new(&Standing::full(1), Timestamp::from_micros(5));
+        let clock = ManualClock::at(9);
+        let time = |position, now| shard.time(position, Timestamp::from_micros(now), &clock);
+        assert_eq!([3, 7].map(|now| time(Some(0), now).as_micros()), [9, 7]);
+        assert_eq!(time(None, 3).as_micros(), 3);
+    }
+
+    /// Moving the entries takes time under the lock, so a shard keeps its places for as long as a fourth of them
+    /// is used.
+    #[test]
+    fn a_shard_frees_its_places_after_a_flood() {
+        let (mut shard, usage) = (MemoryShard::default(), Usage::new(1_000, usize::MAX));
+        add_keys(&mut shard, &usage, 500);
+        while shard.len() > 0 {
+            let before = shard.entries.capacity();
+            shard.remove(shard.len() / 2, &usage);
+            let (len, places) = (shard.len(), shard.entries.capacity());
+            let is_wide = before > 4 * len.max(8);
+            assert_eq!(places != before, is_wide, "{before} places, {places} for {len} keys");
+            assert!(!is_wide || places >= 2 * len, "{places} places for {len} keys");
+            assert!(shard.index.bytes() <= 100 + 64 * len, "{} bytes", shard.index.bytes());
+            assert_eq!(usage.stats().bytes, shard.bytes());
+        }
+    }
+
+    #[test]
+    fn a_shard_keeps_no_spare_places_if_bytes_are_short() {
+        let (mut shard, usage) = (MemoryShard::default(), Usage::new(1_000, 0));
+        add_keys(&mut shard, &usage, 100);
+        while shard.len() > 0 {
+            shard.remove(0, &usage);
+            assert_eq!(shard.entries.capacity(), shard.len());
+        }
+    }
+
+    /// The index has 16 bits for a position.
+    #[test]
+    fn a_shard_has_room_for_65535_keys() {
+        let (mut shard, usage) = (MemoryShard::default(), Usage::new(1_000_000, usize::MAX));
+        add_keys(&mut shard, &usage, MAX_SHARD_KEYS as u64 - 2);
+        assert!(shard.fits(2, &usage, 0));
+        assert!(!shard.fits(3, &usage, 0));
+    }
+
+    /// New keys fit if the bytes do of the places that they need, and of those that a shard adds in reserve.
+    #[test]
+    fn new_keys_fit_by_their_bytes_and_by_their_number() {
+        let (mut shard, roomy) = (MemoryShard::default(), Usage::new(10, usize::MAX));
+        add_keys(&mut shard, &roomy, 6);
+        shard.entries.shrink_to_fit();
+        assert!(shard.fits(4, &roomy, 0) && !shard.fits(5, &roomy, 0), "10 keys");
+        assert!(shard.fits(1, &roomy, 3) && !shard.fits(1, &roomy, 4), "others are expected");
+        for new_keys in [1, 3] {
+            let growth = new_keys * 2 * size_of::<ShardEntry>();
+            assert!(shard.fits(new_keys, &Usage::new(10, growth), 0));
+            assert!(!shard.fits(new_keys, &Usage::new(10, growth - 1), 0));
+        }
+        shard.entries.reserve_exact(2);
+        let full = Usage::new(10, 0);
+        assert!(shard.fits(2, &full, 0) && !shard.fits(3, &full, 0), "2 places are unused");
+    }
+
+    #[test]
+    fn a_sample_has_different_entries_and_each_entry_is_in_some() {
+        for len in [1, 2, 31, 32, 33, 100] {
+            let mut seen = vec![false; len];
+            for start in (0..len).chain([usize::MAX >> 32]) {
+                let mut positions: Vec<usize> = sample(start, len).collect();
+                positions.iter().for_each(|&position| seen[position] = true);
+                assert_eq!(positions.first(), Some(&(start % len)));
+                positions.sort_unstable();
+                positions.dedup();
+                assert_eq!(positions.len(), len.min(SAMPLE_ENTRIES), "{len} from {start}");
+            }
+            assert!(seen.into_iter().all(|is_seen| is_seen), "{len} entries");
+        }
+        assert_eq!(sample(7, 0).count(), 0);
     }
 
     /// Uses more entries than have a tag, and many whose tags and hashes are equal.

@@ -48,3 +48,78 @@ fn distance(one: &str, other: &str) -> usize {
     }
     row[other.len()]
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_testing::seed;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NAMES: &[&str] =
+        &["sliding-log", "sliding-buckets", "sliding-counter", "token-bucket", "fixed-window"];
+
+    /// Returns the distance by its definition: the shortest of all ways.
+    fn shortest(one: &[u8], other: &[u8]) -> usize {
+        let (([first, one_rest @ ..], [second, other_rest @ ..]), true) =
+            ((one, other), !one.is_empty() && !other.is_empty())
+        else {
+            return one.len() + other.len();
+        };
+        let replaced = shortest(one_rest, other_rest) + usize::from(first != second);
+        replaced.min(1 + shortest(one_rest, other)).min(1 + shortest(one, other_rest))
+    }
+
+    #[test]
+    fn a_distance_is_the_number_of_changes_of_the_shortest_way() {
+        let name = "a_distance_is_the_number_of_changes_of_the_shortest_way";
+        let words = ("[a-c]{0,5}", "[a-c]{0,5}");
+        seed::property(name, ProptestConfig::with_cases(500), words, |(one, other)| {
+            prop_assert_eq!(distance(&one, &other), shortest(one.as_bytes(), other.as_bytes()));
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn a_name_is_found_if_at_most_a_third_of_its_letters_are_wrong() {
+        assert_eq!(nearest("slid", &["sliding"]), Some("sliding"), "a part of one name alone");
+        assert_eq!(nearest("sliding", NAMES), None, "a part of several names");
+        assert_eq!(nearest("xxxing-xxx", &["sliding-log"]), None);
+        for name in NAMES {
+            for wrong in 0..name.len() {
+                let word = format!("{}{}", "?".repeat(wrong), &name[wrong..]);
+                let expected = (wrong <= name.len() / 3).then_some(*name);
+                assert_eq!(nearest(&word, NAMES), expected, "{word}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_words_are_found_only_if_something_of_them_is_right() {
+        let units = ["s", "ms", "min", "hour"];
+        for (word, unit) in
+            [("S", Some("s")), ("mz", Some("ms")), ("mim", Some("min")), ("x", None)]
+        {
+            assert_eq!(nearest(word, &units), unit, "{word}");
+        }
+        assert_eq!(nearest("ou", &units), None, "two letters of a word are too few");
+        assert_eq!(nearest("our", &units), Some("hour"));
+    }
+
+    #[test]
+    fn the_parameter_of_an_algorithm_is_kept_if_it_is_a_number() {
+        for (word, right) in [
+            ("Token_Bucket(5)", "token-bucket(5)"),
+            ("token-buckt(17", "token-bucket(17)"),
+            ("token-bucket", "token-bucket(NUMBER)"),
+            ("token-bucket()", "token-bucket(NUMBER)"),
+            ("token-bucket(5x)", "token-bucket(NUMBER)"),
+            ("sliding-bucket(six)", "sliding-buckets(NUMBER)"),
+            ("sliding-log(5)", "sliding-log"),
+            ("fixed", "fixed-window"),
+        ] {
+            assert_eq!(nearest_algorithm(word).as_deref(), Some(right), "{word}");
+        }
+        assert_eq!(nearest_algorithm("gcra(5)"), None);
+    }
+}

@@ -522,10 +522,11 @@ mod tests {
     }
 
     #[test]
-    fn the_shares_of_a_leased_quota_are_leased() {
+    fn the_shares_of_a_quota_are_leased_or_concurrent_as_it_is() {
         for (whole, share) in [
             ("100/s leased(100ms)", "25/s leased(100ms)"),
             ("100/s token-bucket(80) leased(100ms)", "25/s token-bucket(20) leased(100ms)"),
+            ("100 concurrent expires(60s)", "25 concurrent expires(60s)"),
         ] {
             assert_eq!(quota(whole).share(4), quota(share));
             assert_eq!(Quota::from_words(quota(whole).to_words()), quota(whole));

@@ -93,3 +93,26 @@ fn the_page_states_the_bytes_of_a_key() {
     let more = measured.region.change().allocations - allocations;
     assert!(more < 100, "{more} allocations for the second record of {KEYS} logs");
 }
+
+/// A shard with more keys than it has tags keeps a table of the others.
+#[test]
+fn a_crowded_store_states_its_bytes() {
+    if !alone("memory::a_crowded_store_states_its_bytes") {
+        return;
+    }
+    let policy = Policy::new("policy", "100/min fixed-window").expect("a policy");
+    // All keys are in one shard.
+    let limiter = Limiter::new(MemoryStore::new(MemoryConfig::default().max_keys(31)));
+    let add = |key: u64| {
+        let decision = now(limiter.check(policy.charge(key, 1))).expect("an answer");
+        assert!(decision.is_allowed());
+    };
+    add(0);
+    let (region, before) = (Region::new(ALLOCATOR), stated_by(&limiter));
+    for key in 1..31 {
+        add(key);
+        let change = region.change();
+        let held = change.bytes_allocated - change.bytes_deallocated;
+        assert_eq!(held, stated_by(&limiter) - before, "{key} more keys");
+    }
+}

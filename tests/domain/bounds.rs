@@ -159,6 +159,29 @@ fn lease_of_a_burst() {
 }
 
 #[test]
+fn the_shortest_lease_of_a_burst_is_1_ms() {
+    let lease = Duration::from_millis(1);
+    let quota: Quota = "1000/s token-bucket(2)".parse().expect("valid");
+    assert_eq!(quota.leased(lease).expect("1 of 2 units refills").lease(), Some(lease));
+    let quota: Quota = "1001/s token-bucket(2)".parse().expect("valid");
+    refused(quota.leased(lease), &["lease", "none for"]);
+}
+
+#[test]
+fn expiry() {
+    let (limit, micro) = (Quota::concurrent(5), Duration::from_micros(1));
+    for expiry in [Quota::MIN_EXPIRY, Quota::MAX_WINDOW] {
+        assert_eq!(limit.expires(expiry).expect("in bounds").window(), expiry);
+    }
+    for expiry in [Quota::MIN_EXPIRY - micro, Quota::MAX_WINDOW + micro] {
+        refused(limit.expires(expiry), &["expiry", "1 s to 400 days"]);
+    }
+    refused(Quota::per_second(5).expires(Quota::MIN_EXPIRY), &["expiry", "none for 5/s"]);
+    assert_eq!(limit.with_algorithm(Algorithm::SlidingLog).expect("its algorithm"), limit);
+    refused(limit.with_algorithm(Algorithm::FixedWindow), &["algorithm", "none for"]);
+}
+
+#[test]
 fn a_leased_quota_is_counted_for_longer() {
     for (text, counted) in [
         ("60000/min leased(500ms)", "60000/60500ms"),

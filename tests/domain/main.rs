@@ -4,6 +4,7 @@ mod bounds;
 mod check_now;
 mod concurrency;
 mod contract;
+mod decisions;
 mod key_quotas;
 mod keys;
 mod memory_store;

@@ -8,8 +8,8 @@ use std::{
 };
 
 use plimsoll::{
-    Algorithm, Charges, Decision, Limiter, ManualClock, MemoryConfig, Policy, Quota,
-    store::MemoryStats,
+    Algorithm, Charges, Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota,
+    store::{MemoryStats, Store},
 };
 use plimsoll_testing::{
     CaseCounts, Watched, micros, most_in_any_window, now, policy,
@@ -113,6 +113,98 @@ fn newcomers_reclaim_what_has_expired_in_other_shards() {
         assert!(bounded.check(&day, 3_000, 1).is_allowed());
         assert_eq!(bounded.stats().evicted, 1, "seed {seed}");
     }
+}
+
+/// A key goes from the microsecond on at which its last unit returns.
+#[test]
+fn no_live_key_is_evicted_while_one_has_just_expired() {
+    for seed in 0..8 {
+        let bounded = Bounded::new(|config| config.max_keys(8).hash_seed(seed));
+        let (second, day) = (policy("second", "10/s"), policy("day", "10/day"));
+        (0..7).for_each(|key| drop(bounded.check(&day, key, 1)));
+        assert!(bounded.check(&second, 7, 10).is_allowed());
+        bounded.clock.advance(Duration::from_secs(1));
+        assert!(bounded.check(&day, 8, 1).is_allowed());
+        let stats = bounded.stats();
+        assert_eq!((stats.keys, stats.evicted), (8, 0), "seed {seed}");
+    }
+}
+
+/// Each newcomer looks at a few keys, which are not always the oldest ones.
+#[test]
+fn newcomers_drop_what_has_expired_before_the_store_is_full() {
+    for seed in 0..4 {
+        let bounded = Bounded::new(|config| config.max_keys(1_600).hash_seed(seed));
+        let (second, day) = (policy("second", "10/s"), policy("day", "10/day"));
+        (0..256).for_each(|key| drop(bounded.check(&day, key, 1)));
+        for round in 1..20 {
+            (0..200).for_each(|key| drop(bounded.check(&second, 1_000 * round + key, 1)));
+            bounded.clock.advance(Duration::from_secs(2));
+        }
+        let keys = bounded.stats().keys;
+        assert!(keys < 1_200, "seed {seed}: {keys} keys");
+    }
+}
+
+/// Neither a charge that spends nothing nor one of a key that is there.
+#[test]
+fn only_a_new_key_that_spends_takes_a_place() {
+    let bounded = Bounded::keys(8);
+    let [a, b] = ["a", "b"].map(|name| policy(name, "10/day"));
+    let all = |charges: Vec<plimsoll::Charge<'_>>| {
+        now(bounded.limiter.check(charges.into_iter().collect::<Charges<'_>>()))
+            .expect("the store answers")
+            .is_allowed()
+    };
+    // A cost of 0, one over the capacity, and checks that are denied for another charge.
+    let spends_nothing = |known: Option<u64>| {
+        assert!(bounded.check(&a, 100, 0).is_allowed());
+        assert!(!bounded.check(&a, 100, 11).is_allowed());
+        assert!(now(bounded.limiter.peek(a.charge(100, 1))).expect("an answer").is_allowed());
+        assert!(all(vec![a.charge(101, 0), b.charge(102, 0)]));
+        assert!(!all(vec![a.charge(101, 1), b.charge(102, 11)]));
+        if let Some(known) = known {
+            assert!(!all(vec![a.charge(101, 1), a.charge(known, 10)]));
+        }
+    };
+    spends_nothing(None);
+    assert_eq!(bounded.stats().keys, 0);
+    for key in 0..4 {
+        assert!(all(vec![a.charge(key, 1), b.charge(key + 50, 1)]));
+    }
+    spends_nothing(Some(0));
+    for key in 0..4 {
+        assert!(bounded.check(&a, key, 1).is_allowed());
+        assert!(all(vec![a.charge(key, 1), b.charge(key + 50, 1)]));
+    }
+    let stats = bounded.stats();
+    assert_eq!((stats.keys, stats.evicted), (8, 0));
+}
+
+/// The keys are in different shards.
+#[test]
+fn several_new_keys_of_a_check_take_no_more_than_max_keys() {
+    for seed in 0..4 {
+        let bounded = Bounded::new(|config| config.max_keys(128).hash_seed(seed));
+        let policy = policy("day", "10/day");
+        (0..128).for_each(|key| drop(bounded.check(&policy, key, 1)));
+        for round in 1..50 {
+            let charges = (0..6).map(|key| policy.charge(1_000 * round + key, 1));
+            let decision = now(bounded.limiter.check(charges.collect::<Charges<'_>>()));
+            assert!(decision.expect("the store answers").is_allowed());
+            assert_eq!(bounded.stats().keys, 128, "seed {seed}, round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_store_states_its_size() {
+    let config = MemoryConfig::default().max_keys(50_000).max_bytes(16 << 20);
+    assert_eq!(MemoryStore::new(config).description(), "memory (50,000 keys, 16 MiB)");
+    let default = MemoryStore::new(MemoryConfig::default());
+    assert_eq!(default.description(), "memory (1,000,000 keys, 256 MiB)");
+    // The page of `max_keys` states it.
+    assert_eq!((default.stats().keys, default.stats().bytes), (0, 4 << 20));
 }
 
 /// The new key of a check takes the place of a key that is not in the check, even if one of the check

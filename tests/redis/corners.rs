@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use plimsoll::{
-    Decision, Limiter, ManualClock, Policy, Receipt, RedisConfig, RedisStore, Reservation,
-    Resilience,
+    Decision, Limiter, ManualClock, Mark, Policy, Receipt, ReceiptLine, RedisConfig, RedisStore,
+    Reservation, Resilience,
     store::{Request, Store},
 };
 use plimsoll_testing::{hold, policy, servers::Server};
@@ -68,18 +68,42 @@ async fn a_refund_of_the_newest_record_after_one_of_an_earlier_record() {
     assert_eq!(shared.remaining(&policy).await, 10_000 - 550);
 }
 
-/// The wait in the reply to a refund is that of the oldest record that has units left.
+/// The wait in the reply to a refund is that of the oldest record that has units left, also if there are later ones.
 #[tokio::test]
 async fn the_standing_after_a_refund_of_the_oldest_record() {
     let shared = Shared::start().await;
-    let policy = policy("log", "10/10s");
-    let first = shared.receipt(&policy, 3).await;
-    shared.clock.advance(Duration::from_secs(1));
-    let _ = shared.receipt(&policy, 4).await;
-    let answer = shared.store.call(Request::Refund(&first), None).await;
-    let reply = answer.expect("an answer").charges()[0];
-    assert_eq!((reply.units, reply.standing.remaining()), (3, 6));
-    assert_eq!(reply.standing.next_after(), Duration::from_secs(10));
+    for (name, later) in [("two", &[4][..]), ("three", &[2, 2]), ("four", &[2, 1, 1])] {
+        let policy = policy(name, "10/10s");
+        let first = shared.receipt(&policy, 3).await;
+        for units in later {
+            shared.clock.advance(Duration::from_secs(1));
+            let _ = shared.receipt(&policy, *units).await;
+        }
+        let answer = shared.store.call(Request::Refund(&first), None).await;
+        let reply = answer.expect("an answer").charges()[0];
+        assert_eq!((reply.units, reply.standing.remaining()), (3, 6), "{name}");
+        let since_second = later.len() as u64 - 1;
+        assert_eq!(reply.standing.next_after(), Duration::from_secs(10 - since_second), "{name}");
+        assert_eq!(reply.standing.reset_after(), Duration::from_secs(10), "{name}");
+    }
+}
+
+/// A replica that lacks the newest records has taken over.
+#[tokio::test]
+async fn units_in_flight_that_the_store_has_lost_refund_nothing() {
+    let shared = Shared::start().await;
+    let policy = policy("jobs", "9 concurrent");
+    let receipt = shared.receipt(&policy, 3).await;
+    for later in 1..4 {
+        let line = &receipt.lines()[0];
+        let [number, ..] = line.mark().parts();
+        let mark = Mark::new([number + later, 0, 0]);
+        let line = ReceiptLine::from_parts(policy.charge("alice", 2), policy.quota(), 2, mark);
+        let lost = Receipt::from_parts(receipt.time(), receipt.source(), [line]);
+        let answer = shared.store.call(Request::Refund(&lost), None).await;
+        assert_eq!(answer.expect("an answer").charges()[0].units, 0, "{later} records later");
+        assert_eq!(shared.remaining(&policy).await, 6, "{later} records later");
+    }
 }
 
 /// The records of the shorter window keep its life, also when they are the only ones left.

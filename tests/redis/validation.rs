@@ -1,7 +1,9 @@
 //! States with one number out of its bounds, which no script has written. Each is an error, and stays
 //! as it is. A state whose number is just in bounds is decided.
 
-use plimsoll::{ErrorKind, Limiter, ManualClock, Policy, RedisConfig, RedisStore, Resilience};
+use plimsoll::{
+    Effect, ErrorKind, Limiter, ManualClock, Policy, RedisConfig, RedisStore, Resilience,
+};
 use plimsoll_testing::{policy, servers::Server};
 
 use crate::patient;
@@ -158,6 +160,8 @@ impl Keys {
             let error = self.limiter.check(policy.charge("alice", cost)).await;
             let error = error.expect_err(&format!("{}: {foreign:?} is foreign", layout.quota));
             assert_eq!(error.kind(), ErrorKind::WrongType, "{}: {foreign:?}", layout.quota);
+            // After a script that fails on the state, the effect is unknown.
+            assert_eq!(error.effect(), Effect::None, "{}: {foreign:?}: {error}", layout.quota);
             let kept = self.get(layout);
             assert_eq!(kept, state, "{}: {foreign:?} is left as it is", layout.quota);
         }
@@ -242,7 +246,9 @@ async fn short_logs() {
     keys.bound(&SHORT_LOG, &[("length", 23)], &[("length", 33), ("known", NOW - 1)]).await;
     keys.bound(&SHORT_LOG, &[("length", 23)], &[("length", 33), ("first_bits", NOW % (1 << 48))])
         .await;
-    keys.bound(&SHORT_LOG, &[("length", 42)], &[]).await;
+    for length in [3, 13, 42] {
+        keys.bound(&SHORT_LOG, &[("length", length)], &[]).await;
+    }
 }
 
 #[tokio::test]
