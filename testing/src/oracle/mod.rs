@@ -78,6 +78,8 @@ pub struct Trace {
     time: u64,
     /// The debt just after it, if the model has one.
     debt: BigRational,
+    /// The number of changes of the window before it, if the model counts them.
+    changes: u64,
 }
 
 /// The expected counting of one algorithm.
@@ -312,7 +314,7 @@ impl Oracle {
     }
 
     fn spend(&mut self, now: u64, ask: &Ask, units: u64) -> Paid {
-        let mut trace = Trace { time: now, debt: rational(0) };
+        let mut trace = Trace { time: now, debt: rational(0), changes: 0 };
         if units > 0 {
             // A block that has ended is forgotten with the next charge.
             if self.blocked_for(now, ask.entry) == 0 {

@@ -15,6 +15,8 @@ pub(super) struct Periods {
     /// The time and the window of the last charge.
     last: u64,
     window: u64,
+    /// How often the window has changed. The counters of a window begin again when it comes back.
+    changes: u64,
 }
 
 /// From `hold` on a period fades out, at `zero` it is gone.
@@ -40,8 +42,7 @@ impl Rule {
 #[derive(Debug, Clone, Copy)]
 struct Request {
     units: u64,
-    /// The window under which it was made, and the rule of its period.
-    window: u64,
+    /// The rule of its period, under the window at that time.
     own: Rule,
     /// The rule of a later window under which the units are gone first.
     later: Option<Rule>,
@@ -56,7 +57,7 @@ impl Request {
 
 impl Periods {
     pub(super) fn new(sliding: bool) -> Self {
-        Self { sliding, requests: Vec::new(), last: 0, window: 0 }
+        Self { sliding, requests: Vec::new(), last: 0, window: 0, changes: 0 }
     }
 
     /// A quota with the window of the last charge.
@@ -116,13 +117,14 @@ impl Model for Periods {
     fn spend(&mut self, quota: &Quota, now: u64, units: u64) -> Trace {
         self.requests = self.under(quota);
         self.last = now.max(self.last);
+        self.changes += u64::from(self.window != micros(quota));
         self.window = micros(quota);
         let own = self.rule(self.last, self.window);
         let same = self.requests.iter().filter(|it| it.own == own && it.later.is_none());
         let units = units.min((1 << 52) - same.map(|it| it.units).sum::<u64>());
-        self.requests.push(Request { units, window: self.window, own, later: None });
+        self.requests.push(Request { units, own, later: None });
         self.requests.retain(|it| it.weight(it.units.max(1), self.last) > 0);
-        Trace { time: self.last, debt: rational(0) }
+        Trace { time: self.last, debt: rational(0), changes: self.changes }
     }
 
     /// The units join the period that holds `now`.
@@ -134,7 +136,7 @@ impl Model for Periods {
         let quota = self.same()?;
         let units = self.weight(&quota, self.last);
         let own = self.rule(now, self.window);
-        healed.requests = vec![Request { units, window: self.window, own, later: None }];
+        healed.requests = vec![Request { units, own, later: None }];
         healed.last = now;
         Some(Box::new(healed))
     }
@@ -144,8 +146,10 @@ impl Model for Periods {
         let now = now.max(self.last);
         let window = micros(&paid.ask.quota);
         let own = self.rule(paid.trace.time, window);
-        // Periods of two windows can end at the same time: the counter has one of them only.
-        let is_its = |it: &Request| it.own == own && (it.later.is_some() || it.window == window);
+        // The counter has the requests since the last change of the window. Those of another window, or from
+        // before it changed and changed back, can have a period that ends at the same time.
+        let is_counted = window == self.window && paid.trace.changes == self.changes;
+        let is_its = |it: &Request| it.own == own && (it.later.is_some() || is_counted);
         let counts = |it: &Request| is_its(it) && it.weight(it.units, now) > 0;
         if !self.under(quota).iter().any(counts) {
             return 0;
