@@ -15,7 +15,7 @@ pub(super) struct Periods {
     /// The time and the window of the last charge.
     last: u64,
     window: u64,
-    /// How often the window has changed. The counters of a window begin again when it comes back.
+    /// The number of changes of the window. The counters of a window begin again when it comes back.
     changes: u64,
 }
 
