@@ -47,7 +47,7 @@ struct BatcherShared {
 #[derive(Default)]
 struct Queues {
     by_slot: HashMap<u16, SlotQueue>,
-    /// The id of the next check. A check keeps its id when the queue of its slot has gone and come again.
+    /// The id of the next check. No id is used twice, because a check may outlive the queue of its slot.
     next_id: u64,
 }
 

@@ -99,8 +99,8 @@ impl SlotQueue {
         place
     }
 
-    /// Ends a call. If no other one is in flight, the batch that waits has its turn: not at the end of each call,
-    /// so that batches grow. Returns `false` if no call is in flight any more.
+    /// Ends a call. The batch that waits has its turn if no other call is in flight, so that batches grow. Returns
+    /// `false` if no call is in flight any more.
     pub(super) fn end_call(&mut self) -> bool {
         self.calls_in_flight -= 1;
         if self.calls_in_flight == 0 {
@@ -232,7 +232,8 @@ mod tests {
         redis::{key_name::KeyNames, wire::WireCharge},
     };
 
-    /// Appends checks of one charge, and returns the places of the batches that they start.
+    /// Appends checks of one charge, and returns the places of the batches that they start. Their ids are all 0,
+    /// because none is removed.
     fn push(queue: &mut SlotQueue, checks: usize) -> Vec<BatchPlace> {
         let policy = Policy::new("hot", "10/s").expect("valid");
         let charge =

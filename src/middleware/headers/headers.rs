@@ -150,6 +150,7 @@ impl Headers {
         outcomes: Outcomes<'_>,
         time: Timestamp,
     ) -> ResponseHeaders {
+        // Without headers, the binding outcome need not be found (`benches/layer.rs`).
         if !self.draft11 && self.x_ratelimit.is_none() {
             return ResponseHeaders::default();
         }
