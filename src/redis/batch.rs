@@ -1,9 +1,10 @@
 //! Batches: checks that arrive while a call is in flight share the next one.
 //!
 //! If no call is in flight, a check is sent at once, alone. Checks that arrive while a call is in
-//! flight are queued, and the first of them starts a [`Batch`]. It waits until that call has ended, or
-//! until the checks fill a call of their own. One call of the script then decides them one by one, in the
-//! order of their arrival. So the busier the server is, the less each check costs it.
+//! flight are queued, and the first of them starts a [`Batch`]. It waits until that call has ended, until
+//! there are enough checks for a second call beside it, or until the checks fill a call. One call of the
+//! script then decides them one by one, in the order of their arrival. So the busier the server is, the
+//! less each check costs it.
 
 use std::{
     collections::{HashMap, hash_map::Entry},

@@ -28,8 +28,9 @@ use super::{SchedulingDelay, scheduling_delay::is_backlogged};
 const MAX_EXTENSIONS: u32 = 8;
 
 /// A process is late if its scheduling delay is at least the period divided by this number. A shorter
-/// delay is that of two passes, so the eight passes of a request take less than the period.
-const LATE_FRACTION: u32 = 5;
+/// delay is that of two passes. The eight passes of a request, and eight of the call in flight for which it
+/// may have waited, then take less than the period.
+const LATE_FRACTION: u32 = 10;
 
 /// The shortest delay that makes the process late. A timer of tokio is up to 1 ms late.
 const MIN_LATE: Duration = Duration::from_millis(2);

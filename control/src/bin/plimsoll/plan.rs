@@ -16,6 +16,8 @@ const FIGURES: &str = include_str!("figures.csv");
 const MAX_BATCH: f64 = 64.0;
 /// The longest time for which a check waits for a call in flight.
 const MAX_WAIT: Duration = Duration::from_millis(5);
+/// The charges for which a second call is sent beside one in flight.
+const SECOND_CALL: f64 = 24.0;
 /// The bytes of a key in a cluster that link it to the others of its slot: two pointers.
 const SLOT_BYTES: f64 = 16.0;
 /// A key is leased by a process that makes this many checks of it in half a lease.
@@ -124,7 +126,11 @@ fn plan(args: &PlanArgs, costs: Costs) -> Plan {
         true => 0.0,
         false => direct / args.instances * args.round_trip.min(MAX_WAIT).as_secs_f64(),
     };
-    let batch = (during_a_call + (-during_a_call).exp()).min(MAX_BATCH);
+    let batch = match during_a_call {
+        few if few <= SECOND_CALL => few + (-few).exp(),
+        // A second call is in flight, so a call takes the checks of half its time.
+        many => (many / 2.0).clamp(SECOND_CALL, MAX_BATCH),
+    };
     let commands = direct / batch + lease_commands;
     let decisions = direct + lease_commands;
     let micros = commands * costs.call + decisions * costs.decision;
@@ -257,7 +263,8 @@ mod tests {
 
     #[test]
     fn checks_share_calls_if_they_come_faster_than_the_calls() {
-        for (round_trip, batch) in [("400us", 20.0), ("1ms", 50.0), ("9ms", 64.0)] {
+        for (round_trip, batch) in [("400us", 20.0), ("700us", 24.0), ("1ms", 25.0), ("9ms", 64.0)]
+        {
             let line = format!("--keys 1e6 --rps 50k --instances 1 --round-trip {round_trip}");
             let plan = plan_of(&line);
             assert!((plan.batch - batch).abs() < 0.001, "{plan:?}");
