@@ -29,7 +29,9 @@ use crate::decision::Mark;
 /// matches no record of the new one. The numbers fit into the 6 bytes that Redis stores.
 const SEED_PERIOD_MICROS: u64 = 1 << 44;
 
-/// A log grows by an eighth, and by at least this number of records (`benches/memory.rs`).
+/// A log grows by a part of its records, 1 in this number (`benches/memory.rs`).
+const GROWTH_FRACTION: usize = 32;
+/// The minimum number of records by which a log grows.
 const MIN_GROWTH: usize = 4;
 
 /// The log of one key.
@@ -168,7 +170,7 @@ impl Ring {
         // A forced charge stops counting where the running total would wrap.
         let units = units.min(u64::from(u32::MAX) - trailing.used) as u32;
         let record = Record::new(stamp, log.total(records).wrapping_add(units));
-        if stamp == newest && !begins_life || !self.can_grow(log, budget) {
+        if stamp == newest && !begins_life || !self.can_grow(log, trailing.limit, budget) {
             // Records of one stamp and life are one record. If the memory budget is used up, the
             // newest record takes these units, their later time and their life: its units come back
             // late, never early.
@@ -293,14 +295,18 @@ impl Ring {
         }
     }
 
-    /// Makes room for one more record, in small steps; returns whether the budget allows it.
-    fn can_grow(&mut self, log: &mut LogHeader, budget: &dyn MemoryBudget) -> bool {
+    /// Makes room for one more record, in small steps, the last of which ends at the limit: more records are rare.
+    /// Returns whether the budget allows it.
+    fn can_grow(&mut self, log: &mut LogHeader, limit: u64, budget: &dyn MemoryBudget) -> bool {
         // The first record always has room, so there is a record to merge with if the budget is used up.
         if self.0.has_room(log) {
             return true;
         }
         let len = log.len as usize;
-        let capacity = len + (len / 8).max(MIN_GROWTH);
+        let capacity = match len + (len / GROWTH_FRACTION).max(MIN_GROWTH) {
+            capacity if (len as u64) < limit => capacity.min(limit as usize),
+            capacity => capacity,
+        };
         let allowed = budget.allows(PackedLog::heap_bytes_of(capacity) - self.heap_bytes());
         if allowed {
             self.0.resize(log, capacity);

@@ -87,8 +87,8 @@ fn a_budget_knows_the_memory_of_each_state() {
                 state.spend(&quota, at(now), units, |_| units, &ledger);
                 charges += 1;
                 prop_assert_eq!(ledger.bytes.get(), state.heap_bytes());
-                // 10 bytes a record, an eighth and some records of spare room, and a header.
-                prop_assert!(state.heap_bytes() <= 10 * (charges + charges / 8 + 4) + 400);
+                // 10 bytes a record, some records of spare room, and a header.
+                prop_assert!(state.heap_bytes() <= 10 * (charges + charges / 32 + 4) + 400);
             }
             Ok(())
         },
@@ -396,11 +396,33 @@ fn a_log_of_units_in_flight_is_as_long_as_the_time_of_the_oldest_one() {
 }
 
 #[test]
-fn a_log_grows_by_an_eighth() {
-    let quota = quota(Algorithm::SlidingLog, 1_000, 1_000_000);
-    let mut state = KeyState::new(Algorithm::SlidingLog);
-    for number in 1..=1_000 {
-        charge(&mut state, &quota, 1_000_000 + number as u64, 1);
-        assert!(state.heap_bytes() <= 10 * (number + number / 8 + 4 + 2), "{number}");
+fn a_log_grows_in_small_steps_up_to_its_limit() {
+    for limit in [3, 5, 99, 1_000] {
+        let quota = quota(Algorithm::SlidingLog, limit, 1_000_000);
+        let mut state = KeyState::new(Algorithm::SlidingLog);
+        let mut growths = 0;
+        for number in 1..=limit as usize {
+            let before = state.heap_bytes();
+            charge(&mut state, &quota, 1_000_000 + number as u64, 1);
+            growths += usize::from(state.heap_bytes() > before);
+            assert!(state.heap_bytes() <= 10 * (number + number / 32 + 4 + 2), "{number}");
+        }
+        assert!(growths <= limit as usize / 4 + 1, "{growths} times");
+        assert_eq!(state.heap_bytes(), 10 * (limit as usize + 2), "a full log has no spare room");
     }
+}
+
+/// Copying a log for each record would take longer with each of them.
+#[test]
+fn a_log_above_its_limit_grows_in_steps_as_well() {
+    let quota = quota(Algorithm::SlidingLog, 100, 1_000_000);
+    let mut state = KeyState::new(Algorithm::SlidingLog);
+    let mut sizes: Vec<usize> = (1..=400)
+        .map(|number| {
+            charge(&mut state, &quota, 1_000_000 + number, 1);
+            state.heap_bytes()
+        })
+        .collect();
+    sizes.dedup();
+    assert!(sizes.len() <= 102, "{} sizes", sizes.len());
 }
