@@ -280,6 +280,17 @@ mod tests {
     }
 
     #[test]
+    fn a_refund_goes_to_the_first_group_of_its_period_that_counts() {
+        let (own, mut carried) = (step(200), Carried::default());
+        carried.add(1, own, step(100));
+        carried.add(2, own, step(150));
+        let units_of = |own, now| carried.clone().units_of(own, now).map(|units| *units);
+        let found = [99, 100, 149, 150].map(|now| units_of(own, now));
+        assert_eq!(found, [Some(1), Some(2), Some(2), None]);
+        assert_eq!(units_of(step(150), 99), None);
+    }
+
+    #[test]
     fn memory_is_that_of_the_groups() {
         let boxed = |number| Some(Box::new(groups(number)));
         let bytes = [1, 2].map(|number| heap_bytes(&boxed(number)));

@@ -136,6 +136,19 @@ fn a_counter_is_kept_until_the_periods_of_earlier_windows_have_passed() {
 }
 
 #[test]
+fn a_charge_is_refunded_in_the_first_long_period_after_a_change() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingCounter] {
+        let (long, short) = (quota(algorithm, 50, 10_000), quota(algorithm, 50, 1_000));
+        let mut state = KeyState::new(algorithm);
+        charge(&mut state, &short, 100_500, 1);
+        let mark = charge(&mut state, &long, 100_600, 3);
+        charge(&mut state, &long, 105_000, 2);
+        let refund = Refund { quota: long, units: 3, mark };
+        assert_eq!(state.refund(&long, at(106_000), &refund), 3, "{algorithm:?}");
+    }
+}
+
+#[test]
 fn counters_carry_memory_only_while_they_carry_units() {
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingCounter] {
         let (long, short) = (quota(algorithm, 50, 10_000), quota(algorithm, 50, 3_000));
@@ -326,12 +339,13 @@ fn a_bucket_refunds_whole_units_of_its_debt_and_marks_of_up_to_a_window_ahead() 
     }
 }
 
-/// Charges under one window and then under a shorter one, and compares the waits with the free units.
+/// Charges under the same window or a longer one, then under a short one, and compares the waits with the free
+/// units.
 fn waits_of<M: StateMachine>(algorithm: Algorithm) {
     let [long, short] = [3_000, 1_000].map(|micros| quota(algorithm, 10, micros));
-    for units in [0, 2] {
+    for (first, units) in [(&long, 0), (&long, 2), (&short, 0), (&short, 2)] {
         let mut state = M::default();
-        for (quota, now, units) in [(&long, 100_500, units), (&short, 100_600, 2)] {
+        for (quota, now, units) in [(first, 100_500, units), (&short, 100_600, 2)] {
             let mut snapshot = state.snapshot(quota, at(now));
             state.charge(&mut snapshot, units, &UnlimitedMemory);
         }

@@ -188,4 +188,12 @@ mod tests {
         assert_eq!(standing.retry_after(), Some(Duration::from_micros((1 << 53) - 1)));
         assert_eq!(Standing::new(3, 3, Duration::ZERO, Duration::ZERO, None), Standing::full(3));
     }
+
+    #[test]
+    fn the_highest_bit_of_a_mark_is_that_of_the_third_number() {
+        let marks = [(u64::MAX, u64::MAX >> 1, false), (0, 1 << 63, true), (0, u64::MAX, true)];
+        for (others, third, expected) in marks {
+            assert_eq!(Mark::new([others, others, third]).highest_bit(), expected);
+        }
+    }
 }

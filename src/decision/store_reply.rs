@@ -145,3 +145,52 @@ pub enum Verdict {
     /// The cost exceeds the [capacity](crate::Quota::capacity), so the charge can never pass.
     OverCapacity,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn reply(units: u64, remaining: u64) -> ChargeReply {
+        let reset = Duration::from_secs(units);
+        let standing = Standing::new(10, remaining, Duration::ZERO, reset, None);
+        ChargeReply::new(Verdict::Passed, units, standing, Mark::new([units, 2, 3]))
+    }
+
+    #[test]
+    fn a_reply_keeps_its_time_and_the_order_of_its_charges() {
+        let time = Timestamp::from_micros(7);
+        let reply = StoreReply::new(time, Source::Local, [3, 0, 5].map(|units| reply(units, 1)));
+        assert_eq!((reply.time(), reply.source(), reply.found_keys()), (time, Source::Local, 2));
+        let units: Vec<_> = reply.charges().iter().map(|charge| charge.units).collect();
+        assert_eq!(units, [3, 0, 5]);
+        let wrapped = reply.with_source(Source::Region);
+        assert_eq!((wrapped.source(), wrapped.charges().len()), (Source::Region, 3));
+    }
+
+    #[test]
+    fn each_source_has_a_name() {
+        let names = [
+            (Source::Local, "local"),
+            (Source::Fallback, "fallback"),
+            (Source::Shared, "shared"),
+            (Source::Leased, "leased"),
+            (Source::Region, "region"),
+            (Source::Cache, "cache"),
+        ];
+        for (source, name) in names {
+            assert_eq!(source.name(), name);
+        }
+    }
+
+    #[test]
+    fn a_check_that_spends_nothing_leaves_its_units() {
+        let unspent = reply(3, 4).unspent();
+        assert_eq!((unspent.units, unspent.mark), (0, Mark::default()));
+        let standing = unspent.standing;
+        assert_eq!((standing.limit(), standing.remaining()), (10, 7));
+        assert_eq!(standing.reset_after(), Duration::from_secs(3));
+        assert_eq!(reply(9, 4).unspent().standing.remaining(), 10);
+    }
+}

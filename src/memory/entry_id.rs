@@ -104,6 +104,15 @@ mod tests {
         assert_eq!(found.len(), count);
     }
 
+    #[test]
+    fn each_bit_of_an_entry_depends_on_the_key() {
+        let secret = HashSecret::new(Some(7));
+        let policy = Policy::new("a", "9/min").unwrap();
+        let id = |key: u64| secret.entry(&policy.charge(key, 1)).to_u128();
+        let first = id(0);
+        assert_eq!((1..200).fold(0, |changed, key| changed | id(key) ^ first), u128::MAX);
+    }
+
     /// A check of several policies for one key takes one lock.
     #[test]
     fn the_entries_of_a_key_are_in_one_shard() {
