@@ -521,6 +521,19 @@ mod tests {
         assert_eq!(lease_at("9/10s", 0), 0);
     }
 
+    #[cfg(feature = "redis")]
+    #[test]
+    fn the_parameter_is_that_of_the_algorithm() {
+        for (text, parameter) in [
+            ("9/s", 0),
+            ("9/s sliding-buckets(7)", 7),
+            ("9/s token-bucket(5) leased(20ms)", 5),
+            ("9 concurrent expires(60s)", 1),
+        ] {
+            assert_eq!(quota(text).parameter(), parameter, "{text}");
+        }
+    }
+
     #[test]
     fn the_shares_of_a_quota_are_leased_or_concurrent_as_it_is() {
         for (whole, share) in [

@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::join_all;
 use plimsoll::{
     Charge, Charges, Decision, Effect, Limiter, ManualClock, Quota, Reserve, Resilience,
-    store::{Answer, Request, Source, Store},
+    store::{Answer, Request, Source, Store, Verdict},
 };
 use plimsoll_testing::policy;
 use tokio::time::{Instant, sleep, timeout};
@@ -170,6 +170,18 @@ async fn a_key_that_is_not_busy_asks_the_store_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_store_that_answers_later_than_a_lease_ends_is_asked_each_time() {
+    let second = Duration::from_secs(1);
+    let case = Case::with(|resilience| resilience.deadline(second).without_breaker());
+    let policy = policy("p", LEASED);
+    *case.store.delay.lock().unwrap() = Duration::from_millis(120);
+    for _ in 0..40 {
+        assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Shared);
+    }
+    assert_eq!(case.store.requests(), vec!["acquire p"; 40]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn many_checks_wait_for_one_renewal() {
     let case = Case::new();
     let policy = policy("p", LEASED);
@@ -269,6 +281,44 @@ async fn a_denied_check_puts_the_leased_units_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_check_spends_and_refunds_units_of_the_stock_beside_those_of_the_store() {
+    let case = Case::new();
+    let (client, overall) = (policy("client", "1/s"), policy("overall", LEASED));
+    for _ in 0..100 {
+        let _ = case.check(overall.charge("all", 1)).await;
+    }
+    case.warm_up(overall.charge("all", 1)).await;
+    let before = case.limiter.status().leased_units;
+    let charges = || [client.charge("bob", 1), overall.charge("all", 2)];
+    let Reserve::Held(slot) = case.limiter.reserve(charges()).await.unwrap() else {
+        panic!("units are free")
+    };
+    assert_eq!(case.limiter.status().leased_units, before - 2);
+    // The store has decided the check, so all units are refunded to it.
+    let free = case.free_in_store(overall.charge("all", 1)).await;
+    assert_eq!(slot.refund().await.unwrap(), 3);
+    assert_eq!(case.free_in_store(overall.charge("all", 1)).await, free + 2);
+
+    let remaining = |decision: &Decision<'_>, charge| {
+        decision.outcomes().get(charge).expect("two charges").standing().remaining()
+    };
+    let admitted = case.check(charges()).await;
+    let denied = case.check(charges()).await;
+    assert!(admitted.is_allowed() && !denied.is_allowed());
+    assert_eq!([&admitted, &denied].map(|it| remaining(it, 1)), [remaining(&admitted, 1); 2]);
+
+    // The fallback has the unit of the client, and none of the stock.
+    case.store.remote.set(Mood::Down);
+    let charges = [client.charge("carol", 1), overall.charge("all", 2)];
+    let Reserve::Held(slot) = case.limiter.reserve(charges).await.unwrap() else {
+        panic!("units are free")
+    };
+    assert_eq!(slot.receipt().source(), Source::Fallback);
+    let units: Vec<_> = slot.receipt().lines().iter().map(|line| line.units()).collect();
+    assert_eq!((units, slot.refund().await.unwrap()), (vec![1], 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refund_returns_the_units_to_the_stock_while_the_lease_is_open() {
     let case = Case::new();
     let policy = policy("p", LEASED);
@@ -294,19 +344,21 @@ async fn a_refund_returns_the_units_to_the_stock_while_the_lease_is_open() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refund_after_the_lease_goes_to_the_store() {
-    let case = Case::new();
-    let policy = policy("p", LEASED);
-    case.warm_up(policy.charge("alice", 1)).await;
-    let slot = loop {
-        match case.limiter.reserve(policy.charge("alice", 1)).await.unwrap() {
-            Reserve::Held(slot) if slot.receipt().source() == Source::Leased => break slot,
-            _ => {}
-        }
-    };
-    case.advance(Duration::from_millis(200)).await;
-    let before = case.free_in_store(policy.charge("alice", 1)).await;
-    assert_eq!(slot.refund().await.unwrap(), 1);
-    assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, before + 1);
+    for algorithm in ["sliding-log", "sliding-buckets(10)", "sliding-counter", "fixed-window"] {
+        let case = Case::new();
+        let policy = policy("p", &format!("1000/min {algorithm} leased(100ms)"));
+        case.warm_up(policy.charge("alice", 1)).await;
+        let slot = loop {
+            match case.limiter.reserve(policy.charge("alice", 1)).await.unwrap() {
+                Reserve::Held(slot) if slot.receipt().source() == Source::Leased => break slot,
+                _ => {}
+            }
+        };
+        case.advance(Duration::from_millis(200)).await;
+        let before = case.free_in_store(policy.charge("alice", 1)).await;
+        assert_eq!(slot.refund().await.unwrap(), 1, "{algorithm}");
+        assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, before + 1, "{algorithm}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -411,11 +463,19 @@ async fn idle_units_go_back_to_the_store() {
     for _ in 0..100 {
         admitted += u64::from(case.check(policy.charge("alice", 1)).await.is_allowed());
     }
-    assert!(case.limiter.status().leased_units > 0);
-    case.advance(Duration::from_millis(60)).await;
+    let status = case.limiter.status();
+    assert!(status.leased_keys == 1 && status.leased_units > 0);
+    // A round begins each quarter of the lease.
+    case.clock.advance(Duration::from_millis(60));
+    sleep(Duration::from_millis(26)).await;
     let status = case.limiter.status();
     assert_eq!((status.leased_keys, status.leased_units), (0, 0));
     assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, 1000 - admitted);
+    // Without stocks, no task is left.
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    assert_eq!(tasks(), 1);
+    case.advance(Duration::from_secs(1)).await;
+    assert_eq!(tasks(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -433,7 +493,7 @@ async fn close_returns_everything_and_later_checks_ask_the_store() {
     let free = case.free_in_store(policy.charge("alice", 1)).await
         + case.free_in_store(policy.charge("bob", 1)).await;
     assert_eq!(free, 2000 - admitted);
-    for _ in 0..10 {
+    for _ in 0..100 {
         assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Shared);
     }
 }
@@ -453,7 +513,7 @@ async fn close_waits_for_the_renewal_in_flight() {
     let admitted =
         decisions.iter().filter(|it| it.as_ref().is_ok_and(Decision::is_allowed)).count();
     let free = case.free_in_store(policy.charge("alice", 1)).await;
-    assert!(free <= 1000 - admitted as u64, "{free} free, {admitted} admitted");
+    assert_eq!(free, 1000 - admitted as u64);
     assert_eq!(case.limiter.status().leased_units, 0);
 }
 
@@ -590,6 +650,21 @@ async fn a_reset_and_a_block_empty_the_stock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn units_of_a_renewal_from_before_a_reset_are_not_refunded() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    case.warm_up(policy.charge("alice", 1)).await;
+    *case.store.delay.lock().unwrap() = Duration::from_millis(10);
+    while !case.store.requests().iter().any(|it| it.starts_with("lease")) {
+        assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Leased);
+        tokio::task::yield_now().await;
+    }
+    case.limiter.reset(policy.charge("alice", 1)).await.unwrap();
+    case.advance(Duration::from_millis(200)).await;
+    assert_eq!(case.store.requests(), ["reset p"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_penalty_beyond_the_limit_empties_the_stock() {
     for quota in [
         "1000/s leased(100ms)",
@@ -688,6 +763,49 @@ async fn remaining_is_what_the_store_has_and_what_is_in_stock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_check_that_is_too_large_for_the_stock_leaves_it_and_counts_it_as_free() {
+    let case = Case::new();
+    let policy = policy("p", "1000/min leased(1s)");
+    let charge = |cost| policy.charge("alice", cost);
+    for _ in 0..100 {
+        let _ = case.check(charge(1)).await;
+    }
+    case.warm_up(charge(1)).await;
+    let Reserve::Held(slot) = case.limiter.reserve(charge(5)).await.unwrap() else {
+        panic!("units are free")
+    };
+    assert_eq!(slot.receipt().source(), Source::Leased);
+    // The reply to a renewal is lost, so no other is sent for half of the lease.
+    case.store.remote.set(Mood::Mute);
+    while !case.store.requests().iter().any(|it| it.starts_with("lease")) {
+        assert_eq!(case.check(charge(1)).await.source(), Source::Leased);
+        tokio::task::yield_now().await;
+    }
+    sleep(Duration::from_secs(2)).await;
+    case.store.remote.set(Mood::Well);
+
+    slot.refund().await.unwrap();
+    let (held, free) = (case.limiter.status().leased_units, case.free_in_store(charge(1)).await);
+    assert!(held >= 5);
+    let decision = case.check(charge(held + 1)).await;
+    assert_eq!((decision.source(), remaining(&decision)), (Source::Shared, free - 1));
+    let decision = case.check(charge(1)).await;
+    assert_eq!((decision.source(), remaining(&decision)), (Source::Leased, free - 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_charge_under_an_earlier_quota_is_not_paid_from_the_stock_of_the_next_one() {
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    let earlier = policy.charge("alice", 1);
+    case.warm_up(earlier.clone()).await;
+    policy.set_quota("2000/s leased(100ms)".parse::<Quota>().unwrap());
+    case.warm_up(policy.charge("alice", 1)).await;
+    assert_eq!(case.check(earlier).await.source(), Source::Shared);
+    assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Leased);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_peek_passes_if_the_stock_can_pay() {
     let case = Case::new();
     let policy = policy("p", "200/min leased(1s)");
@@ -702,6 +820,9 @@ async fn a_peek_passes_if_the_stock_can_pay() {
     assert!(other.check(policy.charge("alice", free)).await.unwrap().is_allowed());
     assert!(case.limiter.peek(policy.charge("alice", 1)).await.unwrap().is_allowed());
     assert!(!case.limiter.peek(policy.charge("alice", held + 1)).await.unwrap().is_allowed());
+    // A shadow is not paid from stock.
+    let shadow = case.limiter.peek(policy.charge("alice", 1).shadow()).await.unwrap();
+    assert_eq!(shadow.outcomes().get(0).map(|it| it.verdict()), Some(Verdict::Refused));
     assert!(case.check(policy.charge("alice", 1)).await.is_allowed());
 }
 
@@ -805,6 +926,19 @@ async fn a_penalty_whose_reply_is_lost_empties_the_stock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_penalty_that_the_store_has_not_seen_leaves_the_stock_alone() {
+    let case = Case::with(Resilience::without_fallback);
+    let policy = policy("p", LEASED);
+    case.warm_up(policy.charge("alice", 1)).await;
+    let held = case.limiter.status().leased_units;
+    assert!(held > 0);
+    case.store.remote.set(Mood::Down);
+    let error = case.limiter.penalize(policy.charge("alice", 1)).await.unwrap_err();
+    assert_eq!(error.effect(), Effect::None);
+    assert_eq!(case.limiter.status().leased_units, held);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_charge_beyond_the_limit_takes_as_many_units_out_of_the_stock() {
     for quota in [
         "1000/s leased(100ms)",
@@ -879,9 +1013,25 @@ fn a_check_waits_for_all_its_renewals_together() {
     drop(stopped);
 }
 
-/// Returns how many renewals were counted as lost.
+#[test]
+fn a_renewal_that_cannot_start_is_started_by_a_later_check() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build().expect("a runtime");
+    let case = Case::new();
+    let policy = policy("p", LEASED);
+    let charge = || policy.charge("alice", 1);
+    runtime.block_on(case.warm_up(charge()));
+    // Outside of the runtime.
+    let check = || futures_util::FutureExt::now_or_never(case.limiter.check(charge()));
+    while check().expect("ready").unwrap().source() == Source::Leased {}
+    // After half of the lease, the next one may start.
+    case.clock.advance(Duration::from_millis(50));
+    runtime.block_on(case.warm_up(charge()));
+}
+
+/// Returns how many renewals were counted with this result.
 #[cfg(feature = "metrics")]
-fn lost_renewals(run: impl Future<Output = ()>) -> u64 {
+fn renewals(result: &str, run: impl Future<Output = ()>) -> u64 {
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
     let recorder = DebuggingRecorder::new();
@@ -889,13 +1039,16 @@ fn lost_renewals(run: impl Future<Output = ()>) -> u64 {
     let runtime = builder.enable_all().start_paused(true).build().expect("a runtime");
     metrics::with_local_recorder(&recorder, || runtime.block_on(run));
     let seen = recorder.snapshotter().snapshot().into_vec();
-    let lost = seen.into_iter().filter_map(|(key, _, _, value)| match value {
-        DebugValue::Counter(count) if key.key().labels().any(|it| it.value() == "lost") => {
-            Some(count)
+    let counts = seen.into_iter().filter_map(|(key, _, _, value)| match value {
+        DebugValue::Counter(count) => {
+            let key = key.key();
+            let is_of_leases = key.name() == "plimsoll_lease_renewals_total";
+            let has_result = key.labels().any(|it| it.value() == result);
+            (is_of_leases && has_result).then_some(count)
         }
         _ => None,
     });
-    lost.sum()
+    counts.sum()
 }
 
 #[cfg(feature = "metrics")]
@@ -911,7 +1064,7 @@ fn a_renewal_that_was_not_sent_is_not_counted_as_lost() {
             }
         }
     };
-    let withdrawn = lost_renewals(async {
+    let withdrawn = renewals("lost", async {
         let case = Case::new();
         start(&case).await;
         case.limiter.reset(policy.charge("alice", 1)).await.unwrap();
@@ -919,7 +1072,7 @@ fn a_renewal_that_was_not_sent_is_not_counted_as_lost() {
         assert!(!case.store.requests().iter().any(|it| it.starts_with("lease")));
     });
     assert_eq!(withdrawn, 0);
-    let lost = lost_renewals(async {
+    let lost = renewals("lost", async {
         let case = Case::new();
         start(&case).await;
         case.store.remote.set(Mood::Mute);
@@ -927,4 +1080,21 @@ fn a_renewal_that_was_not_sent_is_not_counted_as_lost() {
         assert!(case.store.requests().iter().any(|it| it.starts_with("lease")));
     });
     assert_eq!(lost, 1);
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn a_renewal_that_the_store_denies_is_counted_as_denied() {
+    let policy = policy("p", "100/min leased(1s)");
+    for (result, least, most) in [("denied", 1, 20), ("granted", 1, 20), ("lost", 0, 0)] {
+        let counted = renewals(result, async {
+            let case = Case::new();
+            for _ in 0..1_000 {
+                let _ = case.check(policy.charge("alice", 1)).await;
+                case.clock.advance(Duration::from_millis(1));
+                tokio::task::yield_now().await;
+            }
+        });
+        assert!((least..=most).contains(&counted), "{result}: {counted}");
+    }
 }

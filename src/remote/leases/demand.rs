@@ -208,9 +208,22 @@ mod tests {
             assert_eq!(demand.is_busy(2_000), is_busy, "{count}");
             assert!(!demand.is_cold(2_000), "{count}");
         }
+        for (count, is_cold) in [(1, true), (2, false)] {
+            let mut demand = Demand::new(100, 0);
+            run(&mut demand, (0, 2_000), count, 1);
+            assert_eq!(demand.is_cold(2_000), is_cold, "{count}");
+        }
+    }
+
+    #[test]
+    fn the_average_is_expected_until_the_current_interval_has_more_units() {
         let mut demand = Demand::new(100, 0);
-        run(&mut demand, (0, 2_000), 1, 1);
-        assert!(demand.is_cold(2_000));
+        run(&mut demand, (0, 2_000), 10, 1);
+        let mean_costs = [10, 1].map(|cost| {
+            demand.observe(2_000, cost);
+            demand.expected(2_000).mean_cost()
+        });
+        assert_eq!(mean_costs, [1, 6]);
     }
 
     #[test]

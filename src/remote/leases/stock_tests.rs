@@ -50,6 +50,7 @@ fn a_key_is_leased_from_a_burst_of_sixteen_checks_on() {
 #[test]
 fn asks_for_the_demand_of_a_refresh_time() {
     let mut stock = Stock::new(quota(), 1, 0);
+    assert_eq!(stock.refresh(), Duration::from_micros(LEASE / 2));
     // 10 checks of 3 units in each half of the lease.
     (0..200).for_each(|check| stock.observe(check * LEASE / 20, 3));
     let now = 200 * LEASE / 20;
@@ -84,6 +85,16 @@ fn a_renewal_that_is_in_flight_for_as_long_as_the_lease_is_not_waited_for() {
     assert_eq!(stock.granted(&stuck, time, &reply(9, 1)).as_slice(), [expected], "it goes back");
     assert!(stock.granted(&next, time, &reply(4, 2)).is_empty());
     assert_eq!(stock.units_at(LEASE), 4);
+}
+
+#[test]
+fn a_check_waits_for_a_renewal_from_the_time_at_which_it_was_sent() {
+    let mut stock = busy(20, 0);
+    let mut request = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
+    assert!(stock.send(&mut request, 30));
+    let waits =
+        [79, 80].map(|now| matches!(stock.shortage(now, ROUND_TRIP, 50, 1), Shortage::Waits));
+    assert_eq!(waits, [true, false]);
 }
 
 #[test]
@@ -146,6 +157,7 @@ fn units_that_end_before_the_reply_arrives_do_not_count() {
 #[test]
 fn a_store_that_is_as_slow_as_the_lease_is_long_is_not_asked_for_one() {
     assert!(busy(100, 0).next_renewal(0, LEASE, 1).is_none());
+    assert!(busy(100, 0).next_renewal(0, LEASE - 1, 1).is_some());
 }
 
 #[test]
@@ -286,7 +298,12 @@ fn after_a_denial_it_asks_when_units_have_returned() {
         let ask = stock.next_renewal(wait, ROUND_TRIP, 701).expect("a unit has returned");
         // 700 units are free, which was too little for this check alone.
         stock.denied(&ask, Timestamp::from_micros(STORE_TIME), reply(0, 0).standing);
-        assert!(stock.next_renewal(wait + 1, ROUND_TRIP, 1).is_some());
+        let ask = stock.next_renewal(wait + 1, ROUND_TRIP, 1).expect("no wait");
+        // The unit that is free is enough for a usual check.
+        let one = Standing { remaining: 1, retry_after: Some(7), ..reply(0, 0).standing };
+        stock.denied(&ask, Timestamp::from_micros(STORE_TIME), one);
+        assert!(stock.next_renewal(wait + 2, ROUND_TRIP, 1).is_some());
+        assert_eq!(stock.standing(wait + 2).1.retry_after, None, "of another charge");
     }
 }
 
@@ -301,6 +318,11 @@ fn the_standing_has_what_is_free_and_the_stock() {
     assert_eq!((standing.next_after, standing.reset_after), (3_000, 898_000));
     let (_, standing) = stock.standing(10_000);
     assert_eq!(standing.next_after, 1, "a unit may have returned, how many is not known");
+
+    let ask = stock.next_renewal(10_000, ROUND_TRIP, 1).expect("demand");
+    stock.denied(&ask, Timestamp::from_micros(STORE_TIME), Standing::full(1_000));
+    let (_, standing) = stock.standing(10_000);
+    assert_eq!((standing.remaining, standing.next_after, standing.reset_after), (1_000, 0, 0));
 }
 
 #[test]

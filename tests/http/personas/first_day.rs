@@ -67,6 +67,7 @@ fn a_wrong_word_is_named_with_the_nearest_right_one() {
         ("100", "100"),
         ("1k/min", "1k"),
         ("-5/min", "-5"),
+        ("0,000/min", "0,000"),
         ("5/fortnight", "fortnight"),
         ("5/min gcra", "gcra"),
         ("5/h leased(1s) sliding-log", "sliding-log"),
