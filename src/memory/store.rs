@@ -233,3 +233,21 @@ impl Store for MemoryStore {
         format!("memory ({})", size_text(keys, bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policy;
+
+    #[test]
+    fn the_mark_of_a_charge_to_a_bucket_has_its_debt() {
+        let store = MemoryStore::new(MemoryConfig::default());
+        let policy = Policy::new("p", "1/day token-bucket(9)").expect("valid");
+        let debts = [2, 3].map(|cost| {
+            let charges = [policy.charge("alice", cost)];
+            let reply = store.call_at(Request::Acquire(&charges), Timestamp::from_micros(1 << 40));
+            reply.charges()[0].mark.parts()[1]
+        });
+        assert_eq!((store.has_debt_marks(), debts), (true, [2, 5]));
+    }
+}

@@ -128,6 +128,7 @@ mod tests {
         assert_eq!(size_text(1_000_000, 256 << 20), "1,000,000 keys, 256 MiB");
         assert_eq!(size_text(999, 1_001), "999 keys, 1,001 bytes");
         assert_eq!(size_text(100_000, 3 << 30), "100,000 keys, 3 GiB");
+        assert_eq!(size_text(2, 5 << 10), "2 keys, 5 KiB");
         assert_eq!(size_text(1, 0), "1 keys, 0 bytes");
     }
 }
