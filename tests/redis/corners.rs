@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use plimsoll::{
-    Decision, Limiter, ManualClock, Mark, Policy, Receipt, ReceiptLine, RedisConfig, RedisStore,
-    Reservation, Resilience,
-    store::{Request, Store},
+    Decision, Limiter, ManualClock, Mark, MemoryConfig, MemoryStore, Policy, Receipt, ReceiptLine,
+    RedisConfig, RedisStore, Reservation, Resilience, Standing, Timestamp,
+    store::{Request, Source, Store},
 };
 use plimsoll_testing::{hold, policy, servers::Server};
 
@@ -144,5 +144,135 @@ async fn a_refund_after_a_block_leaves_a_state() {
         let _ = shared.receipt(&policy, 7).await;
         assert_eq!(shared.remaining(&policy).await, 0, "{quota}");
         shared.clock.set(NOW + (index as u64 + 1) * 1_000 * SECOND);
+    }
+}
+
+/// A step of a history of one key, at a time after [`NOW`] in microseconds.
+enum Step {
+    Charge {
+        at: u64,
+        units: u64,
+    },
+    /// Refunds units of charges, which are numbered from 0.
+    Refund {
+        at: u64,
+        lines: &'static [(usize, u64)],
+    },
+}
+
+/// Takes the steps in a store. Returns the units of each refund, and the standing after it.
+async fn refunds(
+    store: &dyn Store,
+    clock: &ManualClock,
+    policy: &Policy,
+    steps: &[Step],
+) -> Vec<(Vec<u64>, Standing)> {
+    let (mut marks, mut refunds) = (Vec::new(), Vec::new());
+    for step in steps {
+        match *step {
+            Step::Charge { at, units } => {
+                clock.set(NOW + at);
+                let charges = [policy.charge("alice", units)];
+                let reply = store.call(Request::Acquire(&charges), None).await.expect("a reply");
+                assert_eq!(reply.charges()[0].units, units, "units are free");
+                marks.push(reply.charges()[0].mark);
+            }
+            Step::Refund { at, lines } => {
+                clock.set(NOW + at);
+                let lines = lines.iter().map(|&(charge, units)| {
+                    let one = policy.charge("alice", units);
+                    ReceiptLine::from_parts(one, policy.quota(), units, marks[charge])
+                });
+                let time = Timestamp::from_micros(NOW);
+                let receipt = Receipt::from_parts(time, Source::Shared, lines);
+                let reply = store.call(Request::Refund(&receipt), None).await.expect("a reply");
+                let units = reply.charges().iter().map(|reply| reply.units).collect();
+                let charges = [policy.charge("alice", 0)];
+                let peek = store.call(Request::Peek(&charges), None).await.expect("a reply");
+                refunds.push((units, peek.charges()[0].standing));
+            }
+        }
+    }
+    refunds
+}
+
+/// Refunds at the very edge of a record or a debt are those of the embedded store.
+#[tokio::test]
+async fn refunds_at_an_edge_are_those_of_the_embedded_store() {
+    use Step::{Charge, Refund};
+    const END: u64 = 10 * SECOND;
+    let shared = Shared::start().await;
+    let jobs = "9 concurrent expires(10s)";
+    let bucket = "10/10s token-bucket(10)";
+    for (number, (quota, steps, expected)) in [
+        // A record of which a part was released before.
+        (
+            jobs,
+            vec![
+                Charge { at: 0, units: 3 },
+                Charge { at: 1, units: 2 },
+                Refund { at: 2, lines: &[(1, 1)] },
+                Refund { at: 3, lines: &[(1, 2)] },
+            ],
+            vec![vec![1], vec![1]],
+        ),
+        // A record counts until its end.
+        (
+            jobs,
+            vec![
+                Charge { at: 0, units: 3 },
+                Charge { at: 1, units: 2 },
+                Refund { at: END - 1, lines: &[(0, 1)] },
+                Refund { at: END, lines: &[(0, 2)] },
+            ],
+            vec![vec![1], vec![0]],
+        ),
+        // The same for two lines of one receipt.
+        (
+            jobs,
+            vec![
+                Charge { at: 0, units: 3 },
+                Charge { at: 1, units: 2 },
+                Refund { at: END - 1, lines: &[(0, 1), (1, 1)] },
+                Refund { at: END, lines: &[(0, 2), (1, 1)] },
+            ],
+            vec![vec![1, 1], vec![0, 1]],
+        ),
+        // The clock was set back by more than a window.
+        (
+            jobs,
+            vec![
+                Charge { at: 3 * END, units: 3 },
+                Charge { at: 3 * END + 1, units: 2 },
+                Refund { at: END, lines: &[(1, 1)] },
+                Refund { at: 2 * END - 1, lines: &[(0, 1)] },
+                Refund { at: 2 * END, lines: &[(0, 2)] },
+            ],
+            vec![vec![1], vec![0], vec![0]],
+        ),
+        // Half of a unit of the debt is paid: 5 whole units are left.
+        (
+            bucket,
+            vec![
+                Charge { at: 0, units: 3 },
+                Charge { at: 0, units: 3 },
+                Refund { at: SECOND / 2, lines: &[(1, 3)] },
+                Refund { at: SECOND / 2, lines: &[(1, 3)] },
+                Refund { at: SECOND / 2, lines: &[(1, 3)] },
+            ],
+            vec![vec![3], vec![2], vec![0]],
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let policy = policy(&format!("p{number}"), quota);
+        let embedded = MemoryStore::new(MemoryConfig::default().clock(shared.clock.clone()));
+        let [one, other] = [&shared.store as &dyn Store, &embedded];
+        let one = refunds(one, &shared.clock, &policy, &steps).await;
+        let other = refunds(other, &shared.clock, &policy, &steps).await;
+        assert_eq!(one, other, "history {number}");
+        let units: Vec<_> = one.into_iter().map(|(units, _)| units).collect();
+        assert_eq!(units, expected, "history {number}");
     }
 }

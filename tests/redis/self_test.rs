@@ -104,14 +104,16 @@ async fn each_right_is_tried() {
 /// A self-test whose key cannot be deleted leaves it to its time to live.
 #[tokio::test]
 async fn scratch_keys_expire() {
-    let server = Server::start();
-    server.ask::<()>("ACL SETUSER limiter on >password ~* +@all -del");
-    let url = format!("redis://limiter:password@127.0.0.1:{}/", server.port);
-    RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient()))
-        .await
-        .expect_err("a right is missing");
-    assert_eq!(server.keys().len(), 1);
-    server.assert_all_keys_expire();
+    for missing in ["del", "pexpireat"] {
+        let server = Server::start();
+        server.ask::<()>(&format!("ACL SETUSER limiter on >password ~* +@all -{missing}"));
+        let url = format!("redis://limiter:password@127.0.0.1:{}/", server.port);
+        RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient()))
+            .await
+            .expect_err("a right is missing");
+        assert_eq!(server.keys().len(), 1);
+        server.assert_all_keys_expire();
+    }
 }
 
 #[tokio::test]

@@ -143,6 +143,11 @@ fn remaining(decision: &Decision<'_>) -> u64 {
     decision.binding().expect("one charge").standing().remaining()
 }
 
+/// Returns the number of tasks of the runtime.
+fn tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_busy_key_costs_few_requests() {
     let case = Case::new();
@@ -167,6 +172,7 @@ async fn a_key_that_is_not_busy_asks_the_store_each_time() {
         case.clock.advance(Duration::from_millis(30));
     }
     assert_eq!(case.store.requests(), vec!["acquire p"; 20]);
+    assert_eq!(tasks(), 0, "there is no stock to keep");
 }
 
 #[tokio::test(start_paused = true)]
@@ -346,7 +352,11 @@ async fn a_refund_returns_the_units_to_the_stock_while_the_lease_is_open() {
 async fn a_refund_after_the_lease_goes_to_the_store() {
     for algorithm in ["sliding-log", "sliding-buckets(10)", "sliding-counter", "fixed-window"] {
         let case = Case::new();
-        let policy = policy("p", &format!("1000/min {algorithm} leased(100ms)"));
+        // The mark of a counter names the window after a change.
+        let policy = policy("p", &format!("1000/h {algorithm}"));
+        assert!(case.check(policy.charge("alice", 1)).await.is_allowed());
+        let quota = format!("1000/min {algorithm} leased(100ms)");
+        policy.set_quota(quota.parse::<Quota>().unwrap());
         case.warm_up(policy.charge("alice", 1)).await;
         let slot = loop {
             match case.limiter.reserve(policy.charge("alice", 1)).await.unwrap() {
@@ -472,7 +482,6 @@ async fn idle_units_go_back_to_the_store() {
     assert_eq!((status.leased_keys, status.leased_units), (0, 0));
     assert_eq!(case.free_in_store(policy.charge("alice", 1)).await, 1000 - admitted);
     // Without stocks, no task is left.
-    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     assert_eq!(tasks(), 1);
     case.advance(Duration::from_secs(1)).await;
     assert_eq!(tasks(), 0);
