@@ -51,7 +51,7 @@ repeat
     stored_generation = generation
     if state_window ~= window then
       generation = seen > generation and seen or generation + 1
-      until_ = math.max(until_, last_end, seen - seen % window + window)
+      until_ = math.max(until_, last_end, generation - generation % window + window)
       -- The counter starts at 0. The units of the old period are carried, as if all had been charged at
       -- the time of the last charge.
       local edge = last_charge - last_charge % window + window

@@ -55,7 +55,8 @@ repeat
     stored_generation = generation
     if state_window ~= window then
       generation = seen > generation and seen or generation + 1
-      until_ = math.max(until_, last_end + state_window, seen - seen % window + 2 * window)
+      until_ = math.max(until_, last_end + state_window,
+        generation - generation % window + 2 * window)
       -- Both counters start at 0. The units of the old periods are carried, as if they had been charged
       -- in the last microsecond of the previous period, and at the time of the last charge.
       local edge = last_charge - last_charge % window + window

@@ -79,10 +79,14 @@ pub(super) struct Carried {
 
 impl Carried {
     /// Begins the counters of a new window at `now`. The units of the counters before weigh nothing from
-    /// `old_zero` on, and those of the first new period from `zero` on.
-    pub(super) fn begin_counters(&mut self, now: u64, old_zero: u64, zero: u64) {
+    /// `old_zero` on. `zero` returns the time from which those of the new period that holds a time weigh
+    /// nothing.
+    ///
+    /// After several changes in a microsecond, the generation may be the start of the next period. So the
+    /// record is needed until the units of that period weigh nothing.
+    pub(super) fn begin_counters(&mut self, now: u64, old_zero: u64, zero: impl Fn(u64) -> u64) {
         self.generation = now.max(self.generation + 1);
-        self.until = self.until.max(old_zero).max(zero);
+        self.until = self.until.max(old_zero).max(zero(self.generation));
     }
 
     /// Applies the rule of a new window to all groups. `bound` is the rule of a unit that is charged at
@@ -256,10 +260,10 @@ mod tests {
     fn a_generation_rises_with_each_change_and_stays_while_its_period_counts() {
         let mut carried = Carried::default();
         let generations = [0, 0, 7, 7, 5].map(|now| {
-            carried.begin_counters(now, 10 * now, 60);
+            carried.begin_counters(now, 10 * now, |time| 50 + time);
             (carried.generation, carried.until)
         });
-        assert_eq!(generations, [(1, 60), (2, 60), (7, 70), (8, 70), (9, 70)]);
+        assert_eq!(generations, [(1, 51), (2, 52), (7, 70), (8, 70), (9, 70)]);
         let kept = |now| Box::new(carried.clone()).unexpired(now);
         assert_eq!([69, 70].map(|now| kept(now).is_some()), [true, false]);
         let of_period = |start| generation(&Some(Box::new(carried.clone())), start);

@@ -168,7 +168,7 @@ impl FixedWindow {
         let step = |end| Ramp { hold: end, zero: end };
         let mut carried = self.carried.clone().unwrap_or_default();
         let end = next_edge(self.last_charge, self.window);
-        carried.begin_counters(seen, end, next_edge(seen, window));
+        carried.begin_counters(seen, end, |time| next_edge(time, window));
         let later = step(next_edge(self.last_charge, window));
         carried.bound_by(later);
         carried.add(self.count, step(end), later);

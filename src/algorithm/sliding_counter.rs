@@ -201,7 +201,7 @@ impl SlidingCounter {
         let ramp = |hold, window| Ramp { hold, zero: hold + window };
         let mut carried = self.carried.clone().unwrap_or_default();
         let end = next_edge(self.last_charge, self.window);
-        carried.begin_counters(seen, end + self.window, next_edge(seen, window) + window);
+        carried.begin_counters(seen, end + self.window, |time| next_edge(time, window) + window);
         let later = ramp(next_edge(self.last_charge, window), window);
         carried.bound_by(later);
         // The period before ended a microsecond before the current one began.

@@ -148,6 +148,23 @@ fn a_charge_is_refunded_in_the_first_long_period_after_a_change() {
     }
 }
 
+/// Two changes in the last microsecond of a period have a generation that is the start of the next one.
+#[test]
+fn a_charge_is_refunded_in_the_period_after_two_changes_in_a_microsecond() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingCounter] {
+        let [long, short, window] =
+            [60_000, 1_000, 2_000].map(|micros| quota(algorithm, 50, micros));
+        let mut state = KeyState::new(algorithm);
+        charge(&mut state, &long, 119_000, 1);
+        charge(&mut state, &short, 119_999, 1);
+        charge(&mut state, &window, 119_999, 1);
+        let mark = charge(&mut state, &window, 120_059, 15);
+        charge(&mut state, &window, 121_500, 2);
+        let refund = Refund { quota: window, units: 9, mark };
+        assert_eq!(state.refund(&window, at(121_600), &refund), 9, "{algorithm:?}");
+    }
+}
+
 #[test]
 fn counters_carry_memory_only_while_they_carry_units() {
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingCounter] {

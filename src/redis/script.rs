@@ -166,6 +166,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "37e964fb38eca20f4f89fbfd27d34d93982e0366");
+        assert_eq!(*SHA, "21537f87680a80766f24ce8c8b69e088cc593770");
     }
 }

@@ -110,7 +110,7 @@ impl Trio {
         tally: &CaseCounts,
     ) -> Result<(), String> {
         let random = &mut Random(seed);
-        let quotas = quotas(random);
+        let (quotas, is_quick) = (quotas(random), random.below(4) == 0);
         let mut quota = quotas[0];
         self.model.begin_changing(&quota);
         self.stores.iter_mut().for_each(|(_, held)| held.begin(number, quota));
@@ -123,12 +123,20 @@ impl Trio {
             if random.below(5) == 0 {
                 quota = random.one(&quotas);
             }
-            now = history::next_time(random, now, &[quota], &last);
+            // In a quick history, changes and refunds come before the units of earlier charges have left.
+            if !is_quick || random.below(4) == 0 {
+                now = history::next_time(random, now, &[quota], &last);
+            }
             self.clock.set(now);
             let told = |text| format!("seed {seed:#x}, step {step} at {now}: {text} of {quotas:?}");
             if random.below(3) == 0 && !open.is_empty() {
-                let (which, units, window, changes_before) =
-                    open.swap_remove(random.below(open.len() as u64) as usize);
+                // Any charge, or the last one from before a change whose window is in force again.
+                let any = random.below(open.len() as u64) as usize;
+                let back = open.iter().rposition(|(_, _, window, changes_before)| {
+                    *changes_before < changes && *window == quota.window()
+                });
+                let position = back.filter(|_| random.below(2) == 0).unwrap_or(any);
+                let (which, units, window, changes_before) = open.swap_remove(position);
                 let kept = if random.below(3) == 0 { random.below(units) } else { 0 };
                 let model = self.model.refund(now, &altered(quota), which, units - kept);
                 if again {
