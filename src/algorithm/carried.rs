@@ -70,8 +70,8 @@ pub(super) struct Carried {
     /// The generation of the counters: the time of the first charge under their window, or a little later. It
     /// rises with each change of the window, and is never 0.
     generation: u64,
-    /// The time from which the record is not needed: no charge of an earlier generation counts, and the first
-    /// period of this one has passed.
+    /// The time from which the record is not needed: no charge of an earlier generation counts, and the units
+    /// of the period in which this generation lies weigh nothing.
     until: u64,
     /// Oldest first.
     groups: Vec<Group>,
@@ -79,11 +79,11 @@ pub(super) struct Carried {
 
 impl Carried {
     /// Begins the counters of a new window at `now`. The units of the counters before weigh nothing from
-    /// `old_zero` on. `zero` returns the time from which those of the new period that holds a time weigh
-    /// nothing.
+    /// `old_zero` on. `zero(time)` is the time from which the units that are charged at `time` weigh nothing
+    /// under the new window.
     ///
-    /// After several changes in a microsecond, the generation may be the start of the next period. So the
-    /// record is needed until the units of that period weigh nothing.
+    /// After several changes in a microsecond, the generation is later than `now`, and may lie in the next
+    /// period. The record is kept until the units of that period weigh nothing.
     pub(super) fn begin_counters(&mut self, now: u64, old_zero: u64, zero: impl Fn(u64) -> u64) {
         self.generation = now.max(self.generation + 1);
         self.until = self.until.max(old_zero).max(zero(self.generation));
