@@ -120,6 +120,11 @@ def plan_points(rows):
     return lines, ratios
 
 
+def call_costs(rows):
+    """Returns the processor time of Redis a command at each point."""
+    return [f"{1e6 * row['redis_cpu_share'] / row['commands']:.0f} us" for row in rows]
+
+
 def fleet_commands(rows):
     """Returns the commands of fleets that lease, in relation to those of fleets that do not."""
     calls = {(row["name"], row["load"]): row["calls"] for row in rows}
@@ -155,6 +160,7 @@ def write():
     confirmed_lines, ratios = plan_points(measured_points)
     confirmed = table(["point", "figure", "planned", "measured", "planned / measured"], confirmed_lines)
     spans = {name: span(of_name) for name, of_name in ratios.items()}
+    _, cluster_call, quiet_call = call_costs(measured_points)
     fleet_configuration, fleet = read("fleet")
     shares_of_commands, with_faults = fleet_commands(fleet)
     fleet_table = table(
@@ -205,7 +211,7 @@ the leased quota needs a small part of the commands.][picture/shares]
 
 {hot}
 
-## Two points of the plan, measured
+## Three points of the plan, measured
 
 The calculator knows only the fitted costs of a call and of a decision, the size of a key of 1,000,000, and the median time
 of one check at a time. In a cluster, checks share a command only if their keys are in the same slot, so nearly each check
@@ -217,8 +223,9 @@ With a ratio above 1, Redis needs less than planned; below 1, more:
 
 - **Commands**: {spans["commands a second"]}. The calculator assumes that checks arrive at random, and that the round
   trip does not grow with the load. If it grows, more checks share a command.
-- **Cores**: {spans["cores of Redis"]}. A call costs most when Redis reads one at a time, as for the fitted costs. A busier
-  Redis often reads several in one turn.
+- **Cores**: {spans["cores of Redis"]}. A server that gets fewer commands wakes up for each of them, so each costs more:
+  {cluster_call} in the cluster, and {quiet_call} on one server with the load of one of the three. A busier server often reads
+  several commands in one turn, and needs less than planned.
 - **Memory**: {spans["memory, MB"]}. A million keys just fill the hash tables of Redis. Other numbers leave them up to half
   empty, which takes up to 15 bytes a key more. In a cluster, 16 bytes link a key to those of its slot.
 

@@ -1,4 +1,5 @@
-//! Two points of the capacity plan, measured: a server, and a cluster of three.
+//! Three points of the capacity plan, measured: a server, a cluster of three, and a server with the load of
+//! one of those.
 
 use std::time::Duration;
 
@@ -32,17 +33,29 @@ const CLUSTER: Point = Point {
     keys: 100_000,
     rate: 8_000.0,
 };
+/// It tells what the cluster costs from what a lower load of each server does.
+const THIRD: Point = Point {
+    name: "one server, with a third of the cluster's load",
+    keys: CLUSTER.keys / 3,
+    rate: CLUSTER.rate / 3.0,
+    ..CLUSTER
+};
 
 /// Prints what the servers of each point measured in total.
 pub(crate) async fn print() {
     println!(
         "point,quota,keys,rate,processes,nodes,round_trip_us,decisions,commands,redis_cpu_share,memory"
     );
-    let server = Server::start();
-    run(&SERVER, std::slice::from_ref(&server), RedisConfig::url(server.url())).await;
-    drop(server);
+    run_alone(&SERVER).await;
     let cluster = Cluster::start();
     run(&CLUSTER, &cluster.nodes, RedisConfig::cluster(cluster.urls())).await;
+    drop(cluster);
+    run_alone(&THIRD).await;
+}
+
+async fn run_alone(point: &Point) {
+    let server = Server::start();
+    run(point, std::slice::from_ref(&server), RedisConfig::url(server.url())).await;
 }
 
 async fn run(point: &Point, servers: &[Server], config: RedisConfig) {
