@@ -35,7 +35,7 @@ const CLUSTER: Point = Point {
 };
 /// It tells what the cluster costs from what a lower load of each server does.
 const THIRD: Point = Point {
-    name: "one server, with a third of the cluster's load",
+    name: "one server with a third of that load",
     keys: CLUSTER.keys / 3,
     rate: CLUSTER.rate / 3.0,
     ..CLUSTER
