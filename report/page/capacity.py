@@ -223,9 +223,9 @@ With a ratio above 1, Redis needs less than planned; below 1, more:
 
 - **Commands**: {spans["commands a second"]}. The calculator assumes that checks arrive at random, and that the round
   trip does not grow with the load. If it grows, more checks share a command.
-- **Cores**: {spans["cores of Redis"]}. A server that gets fewer commands wakes up for each of them, so each costs more:
-  {cluster_call} in the cluster, and {quiet_call} on one server with the load of one of the three. A busier server often reads
-  several commands in one turn, and needs less than planned.
+- **Cores**: {spans["cores of Redis"]}. A server that gets fewer commands wakes up for each of them, so each costs more than
+  planned: {quiet_call} on one server with the load of one of the three. In the cluster it is {cluster_call}: here, its three servers
+  share the processor with their clients. A busier server often reads several commands in one turn, and needs less than planned.
 - **Memory**: {spans["memory, MB"]}. A million keys just fill the hash tables of Redis. Other numbers leave them up to half
   empty, which takes up to 15 bytes a key more. In a cluster, 16 bytes link a key to those of its slot.
 
