@@ -97,7 +97,8 @@ run gives the same figures. A request costs 1 unit. The kinds of traffic:
 sliding counter reaches {most} under {joined(reached["sliding-counter"])}, and the fixed window {highest["fixed-window"]} under {joined(reached["fixed-window"])}.][picture/accuracy]
 
 The sliding log and the sliding buckets stay at the limit under all traffic. The others exceed it up to their
-bounds{"; " + joined(below) if below else ""}. The most units of any minute:
+bounds{"; " + joined(below) if below else ""}. The bound of the token bucket is the [proven][page/guarantees] one, `burst + L - 1`.
+The most units of any minute:
 
 {fullest}
 

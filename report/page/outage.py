@@ -156,7 +156,7 @@ each, with a burst of 50. Redis is broken for 4 s, and clients give up after 2 s
 
 The limiters, each as its own documentation shows: this crate with its defaults; tower-rate-tier 0.3 with its circuit
 breaker and a memory behind it; tower-rate-limit-redis 1.0 with a timeout of 300 ms. The last one answers 500 if Redis
-does not. By a setting, it admits.
+does not answer. A setting of it admits the request instead.
 
 ![The longest wait of a request in each 100 ms during four outages, for three limiters. Under plimsoll, waits rise about to
 its deadline of 50 ms when Redis begins to hang or to be slow, and fall when its breaker opens. They do not rise when Redis
