@@ -24,7 +24,7 @@ const KEYS: [usize; 3] = [600_000, 800_000, 1_000_000];
 const REQUESTS: [u64; 4] = [10, 100, 1_000, 10_000];
 /// The requests in all logs together. There are so many logs that the store's own memory does not count.
 const LOGGED: usize = 10_000_000;
-/// A limit that no log reaches, but those of as many requests.
+/// The limit of the logs that are not full.
 const LIMIT: u64 = 10_000;
 
 fn main() {

@@ -33,7 +33,7 @@ const CLUSTER: Point = Point {
     keys: 100_000,
     rate: 8_000.0,
 };
-/// It tells what the cluster costs from what a lower load of each server does.
+/// The load of one server of the cluster, without a cluster: how much of a command's cost is due to the load.
 const THIRD: Point = Point {
     name: "one server with a third of that load",
     keys: CLUSTER.keys / 3,
