@@ -238,7 +238,7 @@ The real code of the leases, in virtual time: 4,000 processes with equal demand 
 limit if that is smaller. A leased log counts over 11 s, so it admits at most 10/11 of the limit. With faults, 0.1% of the
 checks kill their process and 0.1% freeze it, and 0.5% of the messages are lost and 0.5% late.
 
-Of the commands of a fleet that does not lease, a fleet that leases sends {shares_of_commands} of the limit, and
+A fleet that leases sends fewer commands than one that does not: {shares_of_commands} of the limit, and
 {with_faults} with faults. The less a process checks, the less a lease saves. Both fleets share the units as evenly, and keep to
 the bound in every window.
 
