@@ -67,9 +67,15 @@ pub async fn on_a_calm_machine(scenario: impl AsyncFn() -> Result<(), String>) {
         let Err(miss) = scenario().await else { return };
         let late = control.latest();
         assert!(late > CALM && run < RUNS, "{miss} (run {run}; the machine was {late:?} late)");
-        eprintln!("the machine was {late:?} late, so once more: {miss}");
+        repeated(&format!("the machine was {late:?} late: {miss}"));
         tokio::time::sleep(PAUSE * run).await;
     }
+}
+
+/// Prints that this test runs its scenario once more, and why. `./scripts/test` counts these lines.
+pub fn repeated(why: &str) {
+    let thread = thread::current();
+    eprintln!("\nrepeated {}: {why}", thread.name().unwrap_or("a test"));
 }
 
 /// Waits until `condition` holds, for at most 60 s.

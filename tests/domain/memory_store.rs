@@ -796,14 +796,12 @@ fn under_attack() {
         .run(seed::seed("under_attack"));
 }
 #[test]
-#[ignore = "slow without optimizations"]
 fn under_attack_with_131072_places() {
     Attack { places: 131_072, rate: 42_300, requests: 423_000, clients: 2_000 }
         .run(seed::seed("under_attack"));
 }
 
 #[test]
-#[ignore = "slow without optimizations"]
 fn under_attack_with_a_million_places() {
     Attack { places: 1_000_000, rate: 42_300, requests: 423_000, clients: 2_000 }
         .run(seed::seed("under_attack"));

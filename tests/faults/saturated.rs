@@ -18,6 +18,7 @@ use plimsoll::{
     Limiter, OnFailure, Policy, Quota, RateLimitLayer, RedisStore, Rule, by, store::BreakerStatus,
 };
 use plimsoll_testing::{
+    calm::repeated,
     fault_row::FaultRow,
     role::{Role, end_of_input},
     servers::Server,
@@ -46,10 +47,11 @@ const QUOTA: &str = "PLIMSOLL_TEST_QUOTA";
 const THREADS: &str = "PLIMSOLL_TEST_THREADS";
 const TARGET: &str = "PLIMSOLL_TEST_SATURATED";
 
-/// Not a test of its own: what the server's process does.
+/// What the server's process does.
 #[test]
+#[ignore = "a role: another test starts it"]
 fn saturated_server() {
-    let Ok(store) = env::var(STORE) else { return };
+    let store = env::var(STORE).expect("a role");
     let mut runtime = match env::var(THREADS).expect("set").as_str() {
         "current" => Builder::new_current_thread(),
         count => {
@@ -106,10 +108,11 @@ async fn work() -> &'static str {
     "hello"
 }
 
-/// Not a test of its own: what the process of the load does.
+/// What the process of the load does.
 #[tokio::test]
+#[ignore = "a role: another test starts it"]
 async fn saturating_load() {
-    let Ok(target) = env::var(TARGET) else { return };
+    let target = env::var(TARGET).expect("a role");
     let address: SocketAddr = target.parse().expect("an address");
     let stop = Arc::new(AtomicBool::new(false));
     let counts: Arc<Mutex<BTreeMap<String, u64>>> = Arc::default();
@@ -268,7 +271,7 @@ async fn a_late_process_does_not_blame_a_healthy_redis() {
                     break (figures, waits, is_blamed);
                 }
                 repeats -= 1;
-                eprintln!("measured: saturated: again, because a PING took {longest:?}");
+                repeated(&format!("a PING took {longest:?}"));
             };
             let unavailable = figures.count(|what| what.starts_with("503"));
             let runtime = if threads == "1" { "1 worker thread" } else { "current thread" };

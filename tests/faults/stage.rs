@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use plimsoll::{Clock, SystemClock};
+use plimsoll_testing::calm::repeated;
 use tokio::time::sleep;
 
 use crate::{figures::Figures, load::Loading, part_of_machine, server::Serving};
@@ -97,7 +98,7 @@ pub(crate) async fn measured(run: impl AsyncFn() -> Figures) {
         match misses(&figures, control.p99.min(CALM)) {
             None => return figures.row.print(),
             Some(miss) if calm => panic!("{miss}"),
-            Some(miss) => eprintln!("the machine was busy, as the control shows: {miss}"),
+            Some(miss) => repeated(&format!("the machine was busy, as the control shows: {miss}")),
         }
         runs.push(figures);
     }

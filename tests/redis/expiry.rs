@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll::{Algorithm, Limiter, ManualClock, RedisConfig, RedisStore, Resilience};
-use plimsoll_testing::{policy, servers::Server};
+use plimsoll_testing::{calm::repeated, policy, servers::Server};
 use tokio::time::Instant;
 
 use crate::patient;
@@ -182,6 +182,7 @@ async fn a_key_lives_as_long_as_its_block() {
                 break;
             }
             assert!(attempt < 20, "{tag}: the state ends at {state}, before {latest}");
+            repeated(&format!("{tag}: a charge came {} ms late", latest - state));
             limiter.reset(policy.charge("spent", 0)).await.expect("an answer");
         }
         let blocked = block("spent", 60_000).await;

@@ -13,7 +13,7 @@ use plimsoll::{
     RedisStore, Reserve, Resilience,
 };
 use plimsoll_testing::{
-    calm::eventually,
+    calm::{eventually, repeated},
     proxy::Proxy,
     seed::{self, Random},
     servers::{Cluster, Server},
@@ -64,7 +64,7 @@ async fn a_reservation_outlasts_many_expiries() {
     for run in 1.. {
         let Err(pause) = outlast_many_expiries().await else { return };
         assert!(run < 10, "{pause}");
-        eprintln!("once more: {pause}");
+        repeated(&pause);
     }
 }
 
