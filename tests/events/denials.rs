@@ -1,8 +1,9 @@
 //! Events of denials, without any key or address in the clear.
 #![cfg(all(feature = "tracing", feature = "metrics"))]
 
-use std::convert::Infallible;
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
+use axum::extract::ConnectInfo;
 use http::{Request, Response};
 use plimsoll::{
     DenialEvents, Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, OnFailure, Policy,
@@ -48,6 +49,64 @@ async fn events_of_denials() {
         assert!(denial.contains(part), "{part} in {denial}");
     }
     assert!(!events.iter().any(|event| event.contains("secret")), "{events:#?}");
+}
+
+/// At every level, in whatever a request or an operator can bring about.
+#[tokio::test]
+async fn no_event_has_a_key_or_an_address() {
+    if !alone("denials::no_event_has_a_key_or_an_address") {
+        return;
+    }
+    let log = Log::of(|_| true);
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let inner =
+        service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    let mut events = Vec::new();
+    for kind in ["", " sliding-buckets(4)", " sliding-counter", " token-bucket(5)", " fixed-window"]
+    {
+        let unavailable = Limiter::with(Down, Resilience::default());
+        for (limiter, on_failure) in [
+            (Limiter::in_memory(), OnFailure::Local),
+            (unavailable.clone(), OnFailure::Local),
+            (unavailable.clone(), OnFailure::Deny),
+            (unavailable, OnFailure::Allow),
+        ] {
+            let calls = policy("calls", &format!("5/min{kind}"));
+            let rule = |name, quota: &str| {
+                Rule::new(policy(name, quota), by::header("x-api-key")).with_on_failure(on_failure)
+            };
+            let proxies = by::client_ip(by::ClientIp::x_forwarded_for(["192.0.2.0/24"]).unwrap());
+            let mut service = RateLimitLayer::new(
+                limiter.clone(),
+                Rule::new(calls.clone(), by::header("x-api-key"))
+                    .with_on_failure(on_failure)
+                    .cost(|_| 2),
+            )
+            .and(rule("shadow", "2/min").shadow())
+            .and(rule("trial", "2/min").trial(policy("tried", "1/min")))
+            .and(Rule::new(policy("by-address", "3/min"), proxies).with_on_failure(on_failure))
+            .layer(inner);
+            for _ in 0..5 {
+                let mut request = Request::get("/very-secret-path?very-secret")
+                    .header("x-api-key", "very-secret")
+                    .header("x-forwarded-for", "203.0.113.77")
+                    .body(())
+                    .unwrap();
+                request
+                    .extensions_mut()
+                    .insert(ConnectInfo(SocketAddr::from(([192, 0, 2, 77], 9))));
+                let _ = service.ready().await.unwrap().call(request).await.unwrap();
+            }
+            let _ = limiter.block(calls.charge("very-secret", 1), Duration::from_secs(1)).await;
+            let _ = limiter.penalize(calls.charge("very-secret", 1)).await;
+            let _ = limiter.check(calls.charge("very-secret", 6)).await;
+            events.extend(log.take());
+        }
+    }
+    assert!(events.len() > 50, "{events:#?}");
+    for secret in ["secret", "203.0.113", "192.0.2", "2036113", "115, 101, 99, 114"] {
+        assert!(!events.iter().any(|event| event.contains(secret)), "{secret}: {events:#?}");
+    }
 }
 
 /// An event says which store has decided. While the store is down, the used units are those of the share of

@@ -1,7 +1,7 @@
 //! The self-test of the script when a store connects: each thing that would fail later fails there, and
 //! the error says what to do.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use plimsoll::{
     Error, ErrorKind, Limiter, RedisConfig, RedisStore, Reserve, Resilience, store::BreakerStatus,
@@ -48,11 +48,21 @@ async fn the_documented_rights_suffice() {
         .expect("enough rights");
     assert!(server.keys().is_empty(), "the self-test leaves nothing");
     let limiter = Limiter::with(store, Resilience::none());
-    for quota in ["5/h", "5/h sliding-buckets(4)", "5/h sliding-counter", "5/h token-bucket(5)"] {
+    for quota in [
+        "5/400d",
+        "5/400d sliding-buckets(4)",
+        "5/400d sliding-counter",
+        "5/400d token-bucket(5)",
+        "5/400d fixed-window",
+        "5 concurrent",
+    ] {
         let policy = policy("p", quota);
         let spent = limiter.reserve(policy.charge("alice", 2)).await.expect("an answer");
         let Reserve::Held(reservation) = spent else { panic!("two of five") };
         assert!(reservation.refund().await.expect("an answer") > 0, "{quota}");
+        limiter.penalize(policy.charge("bob", 9)).await.expect("an answer");
+        limiter.block(policy.charge("bob", 1), Duration::from_secs(60)).await.expect("an answer");
+        limiter.unblock(policy.charge("bob", 1)).await.expect("an answer");
         limiter.reset(policy.charge("alice", 1)).await.expect("an answer");
         for expected in [true, true, true, true, true, false] {
             assert_eq!(admits(&limiter, &policy, "alice").await, expected, "{quota}");

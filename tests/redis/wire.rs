@@ -18,8 +18,13 @@ async fn a_check_is_one_command() {
     );
     let policies: Vec<Policy> = (0..8)
         .map(|number| {
-            let algorithm =
-                ["", " token-bucket(9)", " fixed-window", " sliding-counter"][number % 4];
+            let algorithm = [
+                "",
+                " token-bucket(9)",
+                " fixed-window",
+                " sliding-counter",
+                " sliding-buckets(4)",
+            ][number % 5];
             policy(&format!("p{number}"), &format!("1000/h{algorithm}"))
         })
         .collect();
@@ -27,11 +32,15 @@ async fn a_check_is_one_command() {
         policies[..count].iter().map(|policy| policy.charge(key, 1)).collect()
     };
     assert!(limiter.check(charges(8, "warm")).await.expect("an answer").is_allowed());
-    for count in [1, 3, 8] {
+    let all = policies.iter().map(|policy| policy.charge("denied", 9));
+    assert!(limiter.check(all.collect::<Vec<_>>()).await.expect("an answer").is_allowed());
+    for (count, is_denied) in [(1, false), (3, false), (8, false), (2, true), (8, true)] {
         server.ask::<()>("CONFIG RESETSTAT");
         for number in 0..10 {
             let key = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"][number];
-            assert!(limiter.check(charges(count, key)).await.expect("an answer").is_allowed());
+            let key = if is_denied { "denied" } else { key };
+            let decision = limiter.check(charges(count, key)).await.expect("an answer");
+            assert_eq!(decision.is_allowed(), !is_denied, "{count} charges");
         }
         let stats: String = server.ask("INFO commandstats");
         assert!(stats.contains("cmdstat_evalsha:calls=10,"), "{stats}");

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, future::join_all};
 use plimsoll::{
-    Algorithm, BreakerConfig, Charge, Decision, Limiter, ManualClock, MemoryConfig, OnFailure,
-    Policy, Reservation, Reserve, Resilience,
+    Algorithm, BreakerConfig, Charge, Charges, Decision, Limiter, ManualClock, MemoryConfig,
+    OnFailure, Policy, Reservation, Reserve, Resilience,
     store::{BreakerStatus, Source},
 };
 use plimsoll_testing::policy;
@@ -91,17 +91,30 @@ impl Bench {
 
 #[tokio::test(start_paused = true)]
 async fn no_check_waits_longer_than_the_deadline() {
+    let (deadline, ticks) = (Duration::from_millis(50), Duration::from_millis(2));
     for mood in [Mood::Hangs, Mood::Mute] {
-        let bench = Bench::new(1);
-        let policy = policy("p", "10/min");
-        bench.remote.set(mood);
-        let start = Instant::now();
-        let decision = bench.check(policy.charge("alice", 1)).await;
-        assert!(decision.is_allowed());
-        assert_eq!(decision.source(), Source::Fallback);
-        let waited = start.elapsed();
-        let (deadline, ticks) = (Duration::from_millis(50), Duration::from_millis(2));
-        assert!(waited <= deadline && waited >= deadline - ticks, "{waited:?}");
+        for quota in ["10/min", "10/min leased(1s)", "10 concurrent"] {
+            let (policy, other) = (policy("p", quota), policy("other", "10/min"));
+            let one = || Charges::from(policy.charge("alice", 1));
+            let several = || Charges::from([policy.charge("alice", 1), other.charge("bob", 1)]);
+            for charges in [one(), several()] {
+                let bench = Bench::new(1);
+                bench.remote.set(mood);
+                let start = Instant::now();
+                let decision = bench.limiter.check(charges.clone()).await.expect("it falls back");
+                assert!(decision.is_allowed());
+                assert_eq!(decision.source(), Source::Fallback);
+                let waited = start.elapsed();
+                assert!(waited <= deadline && waited >= deadline - ticks, "{quota}: {waited:?}");
+
+                let bench = Bench::new(1);
+                bench.remote.set(mood);
+                let start = Instant::now();
+                let held = bench.limiter.reserve(charges).await.expect("it falls back");
+                assert!(matches!(held, Reserve::Held(_)));
+                assert!(start.elapsed() <= deadline, "{quota}: {:?}", start.elapsed());
+            }
+        }
     }
 }
 
@@ -307,21 +320,25 @@ async fn on_failure_decides_for_each_charge() {
 
 #[tokio::test(start_paused = true)]
 async fn units_of_an_outage_are_charged_once() {
-    let bench = Bench::new(2);
-    let policy = policy("p", "10/h");
-    assert_eq!(bench.admitted(&policy, 3).await, 3);
-    bench.remote.set(Mood::Down);
-    assert_eq!(bench.admitted(&policy, 20).await, 5, "half of the limit");
-    let Reserve::Denied(_) = bench.limiter.reserve(policy.charge("alice", 1)).await.unwrap() else {
-        panic!("the share is spent")
-    };
-    bench.heal(&policy).await;
-    let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
-    assert_eq!(peek.source(), Source::Shared);
-    assert_eq!(peek.outcomes().get(0).unwrap().standing().remaining(), 10 - 3 - 5);
-    // And nothing more, ever after.
-    bench.heal(&policy).await;
-    assert_eq!(bench.admitted(&policy, 20).await, 2);
+    for kind in
+        ["sliding-log", "sliding-buckets(4)", "sliding-counter", "token-bucket(10)", "fixed-window"]
+    {
+        let bench = Bench::new(2);
+        let policy = policy("p", &format!("10/400d {kind}"));
+        assert_eq!(bench.admitted(&policy, 3).await, 3);
+        bench.remote.set(Mood::Down);
+        assert_eq!(bench.admitted(&policy, 20).await, 5, "{kind}: half of the limit");
+        let reserve = bench.limiter.reserve(policy.charge("alice", 1)).await.unwrap();
+        assert!(matches!(reserve, Reserve::Denied(_)), "{kind}: the share is spent");
+        bench.heal(&policy).await;
+        let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
+        assert_eq!(peek.source(), Source::Shared);
+        let remaining = peek.outcomes().get(0).unwrap().standing().remaining();
+        assert_eq!(remaining, 10 - 3 - 5, "{kind}");
+        // And nothing more, ever after.
+        bench.heal(&policy).await;
+        assert_eq!(bench.admitted(&policy, 20).await, 2, "{kind}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -390,38 +407,49 @@ async fn only_the_last_window_of_an_outage_is_charged() {
     }
 }
 
-/// The published bound: the limit, and a share for each instance, in any window around an outage
-/// in which the store keeps its data.
+/// The published bound: the limit, and a share for each instance, in any window around an outage. It is one more
+/// limit if the store loses its data.
 #[tokio::test(start_paused = true)]
 async fn an_outage_admits_no_more_than_the_bound() {
     const INSTANCES: u32 = 4;
-    let clock = ManualClock::at(START);
-    let remote = Remote::new(&clock);
-    let policy = policy("p", "20/h");
-    let limiters: Vec<_> = (0..INSTANCES)
-        .map(|_| {
-            let resilience = Resilience::default().instances(INSTANCES).clock(clock.clone());
-            Bench {
-                limiter: Limiter::with(remote.clone(), resilience),
-                remote: remote.clone(),
-                clock: clock.clone(),
+    for quota in ["20/h", "20/h sliding-buckets(10)", "20/h leased(1s)"] {
+        for loses_data in [false, true] {
+            let clock = ManualClock::at(START);
+            let remote = Remote::new(&clock);
+            let policy = policy("p", quota);
+            let limiters: Vec<_> = (0..INSTANCES)
+                .map(|_| {
+                    let resilience =
+                        Resilience::default().instances(INSTANCES).clock(clock.clone());
+                    Bench {
+                        limiter: Limiter::with(remote.clone(), resilience),
+                        remote: remote.clone(),
+                        clock: clock.clone(),
+                    }
+                })
+                .collect();
+            let mut admitted = 0;
+            let moods = [Mood::Mute, Mood::Down, Mood::Hangs, Mood::Down];
+            let moods = moods.into_iter().flat_map(|mood| [Mood::Well, mood]).chain([Mood::Well]);
+            for (number, mood) in moods.enumerate() {
+                remote.set(mood);
+                if loses_data && number == 4 {
+                    let stranger = Limiter::with(remote.clone(), Resilience::none());
+                    stranger.reset(policy.charge("alice", 0)).await.expect("it is well");
+                }
+                for bench in &limiters {
+                    admitted += bench.admitted(&policy, 30).await;
+                    for _ in 0..4 {
+                        bench.pass(Duration::from_millis(400)).await;
+                        admitted += bench.admitted(&policy, 5).await;
+                    }
+                }
             }
-        })
-        .collect();
-    let mut admitted = 0;
-    let moods = [Mood::Mute, Mood::Down, Mood::Hangs, Mood::Down];
-    for mood in moods.into_iter().flat_map(|mood| [Mood::Well, mood]).chain([Mood::Well]) {
-        remote.set(mood);
-        for bench in &limiters {
-            admitted += bench.admitted(&policy, 30).await;
-            for _ in 0..4 {
-                bench.pass(Duration::from_millis(400)).await;
-                admitted += bench.admitted(&policy, 5).await;
-            }
+            let most = 20 + INSTANCES * 5 + if loses_data { 20 } else { 0 };
+            assert!(admitted <= most, "{quota}: {admitted}");
+            assert!(admitted > 20, "{quota}: the outage was felt");
         }
     }
-    assert!(admitted <= 20 + INSTANCES * 5, "{admitted}");
-    assert!(admitted > 20, "the outage was felt");
 }
 
 #[test]

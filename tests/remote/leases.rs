@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::future::join_all;
 use plimsoll::{
-    Charge, Charges, Decision, Effect, Limiter, ManualClock, Quota, Reserve, Resilience,
+    Algorithm, Charge, Charges, Decision, Effect, Limiter, ManualClock, Quota, Reserve, Resilience,
     store::{Answer, Request, Source, Store, Verdict},
 };
 use plimsoll_testing::policy;
@@ -23,6 +23,10 @@ use crate::{
 
 /// A lease of 100 ms.
 const LEASED: &str = "1000/s leased(100ms)";
+
+/// The algorithms, for a limit of 100.
+const EACH: [&str; Algorithm::EACH.len()] =
+    ["sliding-log", "sliding-buckets(10)", "sliding-counter", "token-bucket(100)", "fixed-window"];
 
 /// A remote store that keeps a list of its requests.
 #[derive(Debug, Clone)]
@@ -202,13 +206,17 @@ async fn many_checks_wait_for_one_renewal() {
 
 #[tokio::test(start_paused = true)]
 async fn units_are_not_used_after_their_lease() {
-    let case = Case::new();
-    let policy = policy("p", LEASED);
-    case.warm_up(policy.charge("alice", 1)).await;
-    case.store.remote.set(Mood::Down);
-    assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Leased);
-    case.clock.advance(Duration::from_millis(100));
-    assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Fallback);
+    for algorithm in EACH {
+        let case = Case::new();
+        let algorithm = algorithm.replace("(100)", "(1000)");
+        let policy = policy("p", &format!("1000/s {algorithm} leased(100ms)"));
+        case.warm_up(policy.charge("alice", 1)).await;
+        case.store.remote.set(Mood::Down);
+        assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Leased);
+        case.clock.advance(Duration::from_millis(100));
+        let decision = case.check(policy.charge("alice", 1)).await;
+        assert_eq!(decision.source(), Source::Fallback, "{algorithm}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,21 +236,24 @@ async fn an_outage_shorter_than_the_lease_is_invisible() {
 
 #[tokio::test(start_paused = true)]
 async fn units_of_a_lost_answer_are_never_used() {
-    let case = Case::new();
-    let policy = policy("p", "100/min leased(1s)");
-    let mut admitted = 0;
-    for round in 0..300 {
-        // Each third answer is lost: the store has charged the request.
-        case.store.remote.set(if round % 3 == 2 { Mood::Mute } else { Mood::Well });
-        let charge = policy.charge("alice", 1).with_on_failure(plimsoll::OnFailure::Deny);
-        if let Ok(decision) = case.limiter.check(charge).await {
-            admitted += u32::from(decision.is_allowed());
+    for algorithm in EACH {
+        let case = Case::new();
+        let policy = policy("p", &format!("100/min {algorithm} leased(1s)"));
+        let mut admitted = 0;
+        // The clock of the limits stands still.
+        for round in 0..300 {
+            // Each third answer is lost: the store has charged the request.
+            case.store.remote.set(if round % 3 == 2 { Mood::Mute } else { Mood::Well });
+            let charge = policy.charge("alice", 1).with_on_failure(plimsoll::OnFailure::Deny);
+            if let Ok(decision) = case.limiter.check(charge).await {
+                admitted += u32::from(decision.is_allowed());
+            }
+            sleep(Duration::from_millis(20)).await;
         }
-        sleep(Duration::from_millis(20)).await;
+        case.store.remote.set(Mood::Well);
+        assert!(admitted <= 100, "{algorithm}: {admitted} admitted");
+        assert!(admitted > 0, "{algorithm}");
     }
-    case.store.remote.set(Mood::Well);
-    assert!(admitted <= 100, "{admitted} admitted");
-    assert!(admitted > 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -489,21 +500,26 @@ async fn idle_units_go_back_to_the_store() {
 
 #[tokio::test(start_paused = true)]
 async fn close_returns_everything_and_later_checks_ask_the_store() {
-    let case = Case::new();
-    let policy = policy("p", "1000/min leased(1s)");
-    let mut admitted = 0;
-    for key in ["alice", "bob"] {
-        for _ in 0..100 {
-            admitted += u64::from(case.check(policy.charge(key, 1)).await.is_allowed());
+    for algorithm in EACH {
+        let case = Case::new();
+        let algorithm = algorithm.replace("(100)", "(1000)");
+        let policy = policy("p", &format!("1000/min {algorithm} leased(1s)"));
+        let unspent = case.free_in_store(policy.charge("alice", 1)).await;
+        let mut admitted = 0;
+        for key in ["alice", "bob"] {
+            for _ in 0..100 {
+                admitted += u64::from(case.check(policy.charge(key, 1)).await.is_allowed());
+            }
         }
-    }
-    assert!(case.limiter.status().leased_units > 0);
-    case.limiter.close().await.unwrap();
-    let free = case.free_in_store(policy.charge("alice", 1)).await
-        + case.free_in_store(policy.charge("bob", 1)).await;
-    assert_eq!(free, 2000 - admitted);
-    for _ in 0..100 {
-        assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Shared);
+        assert!(case.limiter.status().leased_units > 0, "{algorithm}");
+        case.limiter.close().await.unwrap();
+        let free = case.free_in_store(policy.charge("alice", 1)).await
+            + case.free_in_store(policy.charge("bob", 1)).await;
+        assert_eq!(free, 2 * unspent - admitted, "{algorithm}");
+        for _ in 0..100 {
+            let decision = case.check(policy.charge("alice", 1)).await;
+            assert_eq!(decision.source(), Source::Shared, "{algorithm}");
+        }
     }
 }
 

@@ -53,7 +53,8 @@ fn all_charges_are_admitted_or_none_is_spent() {
     assert_eq!(outcomes[0]["remaining"], 90);
     assert_eq!(outcomes[1]["outcome"], "denied");
     assert_eq!(denied.json()["violated-policies"], json!(["hour"]));
-    // The broad limit has lost nothing by the denial.
+    assert_eq!(service.post("/v1/reserve", &body(10)).status, 429);
+    // The broad limit has lost nothing by the denials.
     let peeked = service.post("/v1/peek", &body(10));
     assert_eq!((peeked.status, &peeked.json()["allowed"]), (200, &json!(false)));
     assert_eq!(peeked.json()["charges"][0]["remaining"], 90);

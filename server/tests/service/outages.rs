@@ -32,7 +32,7 @@ fn no_answer_waits_for_a_redis_that_hangs() {
     let reserve = json!({"charges": [{"policy": "demo", "key": "bob"}]}).to_string();
     let receipt = service.post("/v1/reserve", &reserve).field("receipt");
     signal(&redis, "STOP");
-    let mut slowest = Duration::ZERO;
+    let mut times = Vec::new();
     let mut late = 0;
     for round in 0..20 {
         for (path, body, statuses) in [
@@ -40,6 +40,9 @@ fn no_answer_waits_for_a_redis_that_hangs() {
             ("/v1/check", body("allow"), &[200]),
             ("/v1/check", body("deny"), &[503]),
             ("/v1/peek", body("deny"), &[503, 200]),
+            ("/v1/reserve", body("local"), &[200, 429]),
+            ("/v1/reserve", body("deny"), &[503]),
+            ("/v1/settle", json!({"receipt": receipt, "units": 3}).to_string(), &[503]),
             ("/v1/refund", json!({"receipt": receipt}).to_string(), &[503]),
             ("/v1/reset", json!({"keys": [{"policy": "demo", "key": "bob"}]}).to_string(), &[503]),
         ] {
@@ -54,7 +57,7 @@ fn no_answer_waits_for_a_redis_that_hangs() {
                 late += 1;
                 (reply, took) = try_once();
             }
-            slowest = slowest.max(took);
+            times.push(took);
             assert!(statuses.contains(&reply.status), "{round} {path} {body}: {}", reply.text());
             if reply.status == 503 {
                 assert_eq!(reply.header("retry-after"), Some("1"));
@@ -63,7 +66,14 @@ fn no_answer_waits_for_a_redis_that_hangs() {
         }
         assert_eq!(service.get("/healthcheck").status, 200);
     }
-    println!("measured: the slowest of 120 answers while Redis hangs took {slowest:?}");
+    times.sort();
+    let [most, slowest] = [times[times.len() * 19 / 20], times[times.len() - 1]];
+    println!(
+        "measured: 95 % of {} answers while Redis hangs took {most:?}, all of them {slowest:?}",
+        times.len()
+    );
+    // A request that needs two calls waits for each.
+    assert!(most < Duration::from_millis(120), "{most:?}");
     assert!(slowest < IN_TIME, "{slowest:?}");
     signal(&redis, "CONT");
     until(|| service.post("/v1/check", &body("deny")).status != 503);
