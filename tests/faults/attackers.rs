@@ -37,7 +37,7 @@ async fn a_million_keys() {
     Role::start("attackers::attacked", &[]).end();
 }
 
-/// What that process does.
+/// The role of that process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a role: another test starts it"]
 async fn attacked() {

@@ -56,7 +56,7 @@ impl Sample {
     }
 }
 
-/// What the process of the load does.
+/// The role of the process of the load.
 #[tokio::test]
 #[ignore = "a role: another test starts it"]
 async fn load() {

@@ -37,7 +37,7 @@ async fn lost(percent: u32) {
     assert!(status.success(), "packet loss was not measured, or broke a promise: {status}");
 }
 
-/// What the process in the namespace does.
+/// The role of the process in the namespace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a role: another test starts it"]
 async fn in_namespace() {

@@ -47,7 +47,7 @@ const QUOTA: &str = "PLIMSOLL_TEST_QUOTA";
 const THREADS: &str = "PLIMSOLL_TEST_THREADS";
 const TARGET: &str = "PLIMSOLL_TEST_SATURATED";
 
-/// What the server's process does.
+/// The role of the server's process.
 #[test]
 #[ignore = "a role: another test starts it"]
 fn saturated_server() {
@@ -108,7 +108,7 @@ async fn work() -> &'static str {
     "hello"
 }
 
-/// What the process of the load does.
+/// The role of the process of the load.
 #[tokio::test]
 #[ignore = "a role: another test starts it"]
 async fn saturating_load() {

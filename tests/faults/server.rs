@@ -31,7 +31,7 @@ pub(crate) const POOL: (&str, &str) = ("PLIMSOLL_TEST_POOL", "bb8");
 /// The path of the certificate of an authority that the server trusts.
 pub(crate) const AUTHORITY: &str = "PLIMSOLL_TEST_AUTHORITY";
 
-/// What the server's process does.
+/// The role of the server's process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a role: another test starts it"]
 async fn server() {

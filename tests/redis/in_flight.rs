@@ -234,7 +234,7 @@ async fn ask(address: SocketAddr, url: String, is_over: Arc<AtomicBool>, mut ran
     }
 }
 
-/// What each of the processes does.
+/// The role of each process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a role: another test starts it"]
 async fn worker() {

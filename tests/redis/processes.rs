@@ -16,8 +16,7 @@ const QUOTA: &str = "200/500ms";
 /// The units that all processes spend together, at least.
 const SPENT: u64 = 1_200;
 
-/// What each of the processes does, for 4 s, and on a slow machine until enough units
-/// are spent.
+/// The role of each process: it checks for 4 s, and on a slow machine until enough units are spent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a role: another test starts it"]
 async fn worker() {
