@@ -1,11 +1,13 @@
 //! The counters of a policy.
 
-#[cfg(feature = "metrics")]
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 #[cfg(feature = "metrics")]
 use metrics::{Counter, Key, Level, Metadata, Recorder};
+use tokio::time::Instant;
 
 /// A comparison of a policy on [trial](crate::Charge::trial) with the live charges of the same checks:
 /// the number of checks by the verdict of each. [`Policy::trial_counts`](crate::Policy::trial_counts)
@@ -33,11 +35,43 @@ pub struct TrialCounts {
 pub(crate) struct Counters {
     /// The checks with a trial, by the [verdicts](Verdicts::index).
     trials: [AtomicU64; 4],
+    /// The samples of the denials by live charges, and by shadows and trials.
+    denials: [DenialSample; 2],
     #[cfg(feature = "metrics")]
     outcomes: [Key; 5],
     /// Few policies are on trial.
     #[cfg(feature = "metrics")]
     trial_names: OnceLock<[Key; 4]>,
+}
+
+/// The last event about a denial, and the denials since then.
+#[derive(Debug, Default)]
+pub(crate) struct DenialSample {
+    first: OnceLock<Instant>,
+    /// The time of the next event in milliseconds since the first denial.
+    next_millis: AtomicU64,
+    suppressed: AtomicU64,
+}
+
+impl DenialSample {
+    /// The shortest time between two events.
+    const INTERVAL_MILLIS: u64 = 1_000;
+
+    /// Returns the number of denials since the last event, if it is time for another one. Of threads that deny at
+    /// the same time, one gets the number.
+    pub(crate) fn due(&self, now: Instant) -> Option<u64> {
+        let first = *self.first.get_or_init(|| now);
+        let now_millis = now.saturating_duration_since(first).as_millis() as u64;
+        let due = self.next_millis.load(Relaxed);
+        let next = now_millis + Self::INTERVAL_MILLIS;
+        if now_millis < due
+            || self.next_millis.compare_exchange(due, next, Relaxed, Relaxed).is_err()
+        {
+            self.suppressed.fetch_add(1, Relaxed);
+            return None;
+        }
+        Some(self.suppressed.swap(0, Relaxed))
+    }
 }
 
 /// The decision on the live charges of a check, and the verdict on a trial beside them.
@@ -68,6 +102,11 @@ impl Counters {
         self.add_to_trial(name, verdicts, 1);
     }
 
+    /// Returns the sample of the denials by live charges, or by shadows and trials.
+    pub(crate) fn denials(&self, are_live: bool) -> &DenialSample {
+        &self.denials[usize::from(are_live)]
+    }
+
     pub(super) fn trial_counts(&self) -> TrialCounts {
         let [denied_by_both, allowed_by_trial_only, allowed_by_live_only, allowed_by_both] =
             Verdicts::EACH.map(|verdicts| self.trials[verdicts.index()].load(Relaxed));
@@ -92,7 +131,12 @@ impl Counters {
             let labels = [("policy", name.to_owned()), ("outcome", outcome.to_owned())];
             Key::from_parts("plimsoll_decisions_total", &labels)
         });
-        let counters = Self { trials: Default::default(), outcomes, trial_names: OnceLock::new() };
+        let counters = Self {
+            trials: Default::default(),
+            denials: Default::default(),
+            outcomes,
+            trial_names: OnceLock::new(),
+        };
         counters.start();
         counters
     }
@@ -136,10 +180,42 @@ static METADATA: Metadata<'static> = Metadata::new("plimsoll", Level::INFO, Some
 #[cfg(not(feature = "metrics"))]
 impl Counters {
     pub(crate) fn new(_: &str) -> Self {
-        Self { trials: Default::default() }
+        Self { trials: Default::default(), denials: Default::default() }
     }
 
     pub(crate) fn start(&self) {}
 
     fn add_to_trial(&self, _: &str, _: Verdicts, _: u64) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn one_event_a_second_with_the_count_of_the_others() {
+        let denials = DenialSample::default();
+        let start = Instant::now();
+        let due = |millis| denials.due(start + Duration::from_millis(millis));
+        assert_eq!(due(0), Some(0));
+        assert_eq!((0..1_000).find_map(due), None);
+        assert_eq!(due(1_000), Some(1_000));
+        assert_eq!(due(1_999), None);
+        assert_eq!(due(9_000), Some(1));
+    }
+
+    #[test]
+    fn threads_count_each_denial_once() {
+        let denials = DenialSample::default();
+        let start = Instant::now();
+        let due = |number: u64| denials.due(start + Duration::from_micros(number * 100));
+        let deny = || (0..100_000).filter_map(|it| due(it)).map(|it| 1 + it).sum::<u64>();
+        let reported: u64 = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(deny)).collect();
+            threads.into_iter().map(|it| it.join().expect("no panic")).sum::<u64>()
+        });
+        assert_eq!(reported + denials.suppressed.load(Relaxed), 400_000);
+    }
 }

@@ -8,13 +8,59 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{DenialLog, counts, denial_log::Suppressed, macros::reports, misuse};
+use super::{counts, macros::reports, misuse};
 use crate::{
     decision::{Decision, Outcome, OutcomeKind, Source, Verdict},
     error::{Error, ErrorKind},
     policy::Verdicts,
     sync::Mutex,
 };
+
+/// The denials for which a [`Limiter`](crate::Limiter) emits an event (feature `tracing`).
+/// [`Limiter::set_denial_events`](crate::Limiter::set_denial_events) chooses them. The metric
+/// `plimsoll_decisions_total` (feature `metrics`) always counts all denials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
+pub enum DenialEvents {
+    /// At most one event a second for each policy, and one for its shadow and trial charges, however many keys
+    /// are denied. The field `suppressed` is the number of denials since the last event.
+    #[default]
+    OncePerSecond,
+    /// An event for each denial. An attack then writes a line for each of its requests.
+    All,
+}
+
+/// The choice of the denials that a limiter reports.
+#[derive(Debug, Default)]
+pub(crate) struct DenialLog {
+    reports_all: AtomicBool,
+}
+
+impl DenialLog {
+    pub(crate) fn set_mode(&self, events: DenialEvents) {
+        self.reports_all.store(events == DenialEvents::All, Relaxed);
+    }
+
+    pub(crate) fn mode(&self) -> DenialEvents {
+        let reports_all = self.reports_all.load(Relaxed);
+        if reports_all { DenialEvents::All } else { DenialEvents::OncePerSecond }
+    }
+
+    /// Returns the number of denials of the policy that were not reported before this one, if this one is to be
+    /// reported.
+    fn due(&self, outcome: &Outcome<'_>) -> Option<u64> {
+        if self.mode() == DenialEvents::All {
+            return Some(0);
+        }
+        let counters = outcome.policy().counters();
+        counters.denials(outcome.charge().is_live()).due(Instant::now())
+    }
+}
 
 /// Returns whether decisions are reported. With the feature `metrics`, the result is always true,
 /// because the facade does not say whether a recorder is installed.
@@ -183,12 +229,7 @@ reports! { feature "tracing";
 }
 
 #[cfg(feature = "tracing")]
-fn denied(
-    outcome: Outcome<'_>,
-    decision: &Decision<'_>,
-    route: Option<&str>,
-    suppressed: Suppressed,
-) {
+fn denied(outcome: Outcome<'_>, decision: &Decision<'_>, route: Option<&str>, suppressed: u64) {
     let (standing, source) = (outcome.standing(), decision.source());
     let (policy, cost, key) =
         (outcome.policy().name(), outcome.charge().cost(), outcome.charge().key());
@@ -199,12 +240,9 @@ fn denied(
     let (source, charge) = (source.name(), outcome.charge());
     let (shadow, trial) = (charge.is_shadow(), charge.is_trial());
     let retry_after = standing.retry_after().map(tracing::field::debug);
-    let Suppressed { same: suppressed, others } = suppressed;
-    let suppressed_others = (others > 0).then_some(others);
     tracing::info!(
         target: "plimsoll",
         policy, ?key, cost, used, share, limit, source, retry_after, route, shadow, trial, suppressed,
-        suppressed_others,
         "denied"
     );
 }

@@ -5,24 +5,21 @@
 //! in builds without the feature of their crate.
 
 mod counts;
-#[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "no event needs it"))]
-mod denial_log;
 #[cfg_attr(not(feature = "tracing"), allow(unused, reason = "no event needs it"))]
 mod events;
 mod macros;
 mod misuse;
 
-pub use self::denial_log::DenialEvents;
+pub use self::events::DenialEvents;
 pub(crate) use self::{
     counts::{
         breaker_made, breakers_counted, deadline_missed, denied_from_cache, describe, fell_back,
         lease_denied, lease_granted, lease_lost, leases_refunded, paid_from_stock,
         scheduling_delayed, store_answered, undo_failed,
     },
-    denial_log::DenialLog,
     events::{
-        Announcement, breaker_changed, charge_without_peer, check_failed, record_decision,
-        reports_decisions, store_failed,
+        Announcement, DenialLog, breaker_changed, charge_without_peer, check_failed,
+        record_decision, reports_decisions, store_failed,
     },
     misuse::{FirstRequests, RouteWatch, charged_twice, every_key_is_new, forwarded_ignored},
 };
