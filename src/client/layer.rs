@@ -7,6 +7,7 @@ use crate::{
     limiter::Limiter,
     middleware::Reset,
     rule::{Rule, Rules},
+    telemetry::FirstRequests,
 };
 
 /// A tower [`Layer`](tower_layer::Layer) that paces the calls of an HTTP or gRPC client.
@@ -81,6 +82,8 @@ pub struct PaceLayer {
     pub(super) max_pause: Duration,
     pub(super) upstream_headers: UpstreamHeaders,
     pub(super) pauses: Arc<Pauses>,
+    /// The first calls, in which misuse is looked for.
+    pub(super) first_calls: Arc<FirstRequests>,
 }
 
 /// The default of [`PaceLayer::max_pause`].
@@ -97,6 +100,7 @@ impl PaceLayer {
             max_pause: DEFAULT_MAX_PAUSE,
             upstream_headers: UpstreamHeaders::default(),
             pauses: Arc::default(),
+            first_calls: Arc::default(),
         }
     }
 
@@ -104,8 +108,10 @@ impl PaceLayer {
     ///
     /// # Panics
     ///
-    /// Panics if there are already [`Charges::MAX`](crate::Charges::MAX) rules.
+    /// Panics if there are already [`Charges::MAX`](crate::Charges::MAX) rules, or if another rule has another
+    /// policy of the same name: one name is one quota.
     #[must_use]
+    #[track_caller]
     pub fn and(mut self, rule: Rule) -> Self {
         self.rules.push(rule);
         self

@@ -137,7 +137,8 @@ impl RateLimitLayer {
 
     /// Creates a layer with one limit for each [peer address](by::peer_ip), under a policy named
     /// `per-ip`. The quota is a [`Quota`] or its text, such as `100/min`.
-    /// A rule of your own, with [`new`](Self::new), chooses another key, name or cost.
+    /// A rule of your own, with [`new`](Self::new), chooses another key, name or cost. A second limit over the
+    /// same limiter needs another name: two policies named `per-ip` would count the same units.
     ///
     /// Serve the application with `into_make_service_with_connect_info::<SocketAddr>()`, as below. Without
     /// the address of the peer, the layer [rejects](crate::Identity::NoPeer) each request with status 500.
@@ -174,10 +175,13 @@ impl RateLimitLayer {
     ///
     /// # Panics
     ///
-    /// Panics if there are already [`Charges::MAX`](crate::Charges::MAX) rules.
+    /// Panics if there are already [`Charges::MAX`](crate::Charges::MAX) rules, or if another rule has another
+    /// policy of the same name: one name is one quota.
     #[must_use]
-    pub fn and(self, rule: Rule) -> Self {
-        self.with(|decider| decider.rules.push(rule))
+    #[track_caller]
+    pub fn and(mut self, rule: Rule) -> Self {
+        Arc::make_mut(&mut self.0).rules.push(rule);
+        self
     }
 
     /// Passes the requests for which `exempt` returns true to the inner service, without a charge

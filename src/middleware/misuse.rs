@@ -38,17 +38,28 @@ pub(super) fn observe(
     charges: &Charges<'_>,
     parts: &mut Parts,
 ) {
-    if requests.is_active() {
-        observe_lines(requests, limiter, charges, parts);
-    }
+    observe_lines(requests, limiter, charges, parts);
     for charge in charges.iter().filter(|charge| charge.policy().key_watch().is_active()) {
         observe_key(charge);
     }
 }
 
-/// Looks for a charge that another layer has made to the same request.
+/// Looks for a charge that another rule of this layer, or another layer, has made to the same request.
+/// Shadows and trials spend units too.
+#[inline]
+pub(crate) fn observe_lines(
+    requests: &FirstRequests,
+    limiter: &Limiter,
+    charges: &Charges<'_>,
+    parts: &mut Parts,
+) {
+    if requests.is_active() {
+        find_second_charge(requests, limiter, charges, parts);
+    }
+}
+
 #[cold]
-fn observe_lines(
+fn find_second_charge(
     requests: &FirstRequests,
     limiter: &Limiter,
     charges: &Charges<'_>,
@@ -56,10 +67,9 @@ fn observe_lines(
 ) {
     requests.count();
     let mut charged = parts.extensions.get::<Charged>().cloned().unwrap_or_default();
-    // A shadow charge denies nothing, so a second charge of the same key does no harm.
-    for charge in charges.iter().filter(|charge| charge.is_live() && charge.cost() > 0) {
+    for charge in charges.iter().filter(|charge| charge.cost() > 0) {
         let line = ChargedLine::new(limiter, charge);
-        if charged.0.contains(&line) {
+        if charge.is_sum() || charged.0.contains(&line) {
             requests.end();
             telemetry::charged_twice(charge.policy().name());
             return;

@@ -3,13 +3,17 @@
 use std::{iter, mem, ops::Deref, option, slice, vec};
 
 use super::{Charge, FailurePolicy, OnFailure};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 /// The charges of one check: one or several.
 ///
 /// Methods of [`Limiter`](crate::Limiter) take `impl Into<Charges>`: a [`Charge`], an array or a
 /// vector of charges. An iterator of charges can be collected into it. Charges of the same policy
 /// and key are summed, so that the check sees their total.
+///
+/// One name is one quota. A check is an error of the kind [`Invalid`](crate::ErrorKind::Invalid) if two of
+/// its charges have different policies of one name, or different
+/// [quotas of their own](Charge::with_quota) for one key: the store would count both limits together.
 ///
 /// ```
 /// use plimsoll::{Charges, Policy, Quota};
@@ -79,10 +83,17 @@ impl<'p> Charges<'p> {
         })
     }
 
-    /// Returns an error if there are more than [`MAX`](Self::MAX) charges.
+    /// Returns an error if there are more than [`MAX`](Self::MAX) charges, or if one name has two quotas.
     #[inline]
     pub(crate) fn validate(&self) -> Result<(), Error> {
-        if self.len() <= Self::MAX { Ok(()) } else { Err(too_many()) }
+        match &self.0 {
+            ChargeList::One(_) => Ok(()),
+            ChargeList::Several(charges) if charges.len() > Self::MAX => Err(too_many()),
+            ChargeList::Several(charges) => match first_pair(charges, Charge::contradicts) {
+                None => Ok(()),
+                Some((one, other)) => Err(two_quotas(one, other)),
+            },
+        }
     }
 
     /// Returns the treatment of the request if this check fails.
@@ -151,7 +162,7 @@ impl<'p> From<Vec<Charge<'p>>> for Charges<'p> {
     /// policies in one check) shows what this saves.
     #[inline]
     fn from(charges: Vec<Charge<'p>>) -> Self {
-        if charges.len() <= Self::MAX && all_differ(&charges) {
+        if charges.len() <= Self::MAX && first_pair(&charges, Charge::is_same_line).is_none() {
             return Self(ChargeList::Several(charges));
         }
         charges.into_iter().collect()
@@ -197,16 +208,30 @@ impl<'p> Deref for Charges<'p> {
     }
 }
 
+/// Returns the first two charges that `are` so.
 #[inline]
-fn all_differ(charges: &[Charge<'_>]) -> bool {
+fn first_pair<'c, 'p>(
+    charges: &'c [Charge<'p>],
+    are: impl Fn(&Charge<'p>, &Charge<'p>) -> bool,
+) -> Option<(&'c Charge<'p>, &'c Charge<'p>)> {
     let mut others = charges;
     while let [charge, rest @ ..] = others {
-        if rest.iter().any(|other| other.is_same_line(charge)) {
-            return false;
+        if let Some(other) = rest.iter().find(|other| are(charge, other)) {
+            return Some((charge, other));
         }
         others = rest;
     }
-    true
+    None
+}
+
+#[cold]
+fn two_quotas(one: &Charge<'_>, other: &Charge<'_>) -> Error {
+    let (name, quota, second) = (one.policy().name(), one.quota(), other.quota());
+    let message = format!(
+        "a check has two limits under the name {name:?} ({quota} and {second}), allowed is one: give each \
+         limit a policy with a name of its own"
+    );
+    Error::new(ErrorKind::Invalid, message)
 }
 
 #[cold]
@@ -232,6 +257,42 @@ mod tests {
             let costs: Vec<_> = summed.iter().map(Charge::cost).collect();
             assert_eq!(costs, [4, 2, 4]);
         }
+    }
+
+    #[test]
+    fn a_check_has_one_quota_under_a_name() {
+        let policy = |name, quota: &str| Policy::new(name, quota).unwrap();
+        let (api, other, day) = (policy("api", "3/min"), policy("b", "9/s"), policy("api", "30/d"));
+        let own = |quota: &str| api.charge("x", 1).with_quota(quota.parse().unwrap());
+        for (wrong, quotas) in [
+            ([api.charge("x", 1), day.charge("x", 1)], "3/min and 30/d"),
+            ([api.charge("x", 1), day.charge("y", 1)], "3/min and 30/d"),
+            ([api.charge("x", 1), day.charge("x", 1).shadow()], "3/min and 30/d"),
+            ([api.charge("x", 1), day.charge("x", 0).trial()], "3/min and 30/d"),
+            ([own("5/s"), own("50/min")], "5/s and 50/min"),
+            ([own("5/s"), api.charge("x", 1)], "5/s and 3/min"),
+        ] {
+            let [one, two] = wrong;
+            let charges = || [other.charge("x", 1), one.clone(), other.charge("y", 1), two.clone()];
+            for charges in [Charges::from(charges()), charges().into_iter().collect()] {
+                let error = charges.validate().unwrap_err();
+                assert!(error.is_invalid());
+                let start = format!("a check has two limits under the name \"api\" ({quotas}), ");
+                assert!(error.to_string().starts_with(&start), "{error}");
+            }
+        }
+        for right in [
+            [own("5/s"), own("5/s")],
+            [own("5/s"), api.charge("y", 1)],
+            [api.charge("x", 1), api.charge("x", 1).shadow()],
+        ] {
+            assert!(Charges::from(right).validate().is_ok());
+        }
+        // A quota that changes between two charges is no second one.
+        let first = api.charge("x", 1);
+        api.set_quota("7/min".parse().unwrap());
+        let charges = Charges::from([first, api.charge("x", 1)]);
+        assert!(charges.validate().is_ok() && charges[0].cost() == 2);
     }
 
     #[test]

@@ -20,7 +20,8 @@ use crate::{
 /// A named [`Quota`] that can be replaced while it is in use.
 ///
 /// A policy is a handle, and clones share the quota. Two policies with the same name share the
-/// standings of their keys, so give each limit a name of its own.
+/// standings of their keys, so give each limit a name of its own. A check or a layer with two policies of
+/// one name is an error: they would not be two limits.
 ///
 /// ```
 /// use plimsoll::{Policy, Quota};
@@ -303,6 +304,8 @@ pub struct Charge<'p> {
     has_own_quota: bool,
     /// True if the quota is the one that was set for the key.
     has_key_quota: bool,
+    /// True if several charges of 1 unit or more were added up.
+    is_sum: bool,
     /// The number of equal shares into which the quota is divided. The charge is made against one of
     /// them.
     shares: u32,
@@ -345,6 +348,7 @@ impl<'p> Charge<'p> {
             on_failure: None,
             has_own_quota: false,
             has_key_quota: key_quota.is_some(),
+            is_sum: false,
             shares: 1,
         }
     }
@@ -374,8 +378,7 @@ impl<'p> Charge<'p> {
     /// bounds. [`set_quota`](Policy::set_quota) does not change this charge. If a quota is
     /// [set for the key](Policy::set_key_quota), that one applies.
     ///
-    /// If a check has several charges of this policy and key, they are summed, and the quota of the
-    /// first one applies.
+    /// If a check has several charges of this policy and key, they need the same quota, and are summed.
     ///
     /// ```
     /// use plimsoll::{Limiter, Policy, Quota};
@@ -543,13 +546,39 @@ impl<'p> Charge<'p> {
     /// trials, so that they are decided as one.
     #[inline]
     pub(crate) fn is_same_line(&self, other: &Self) -> bool {
-        self.policy == other.policy
+        self.policy.is_clone_of(&other.policy)
             && self.enforcement == other.enforcement
             && self.key == other.key
+            && !self.has_another_quota(other)
+    }
+
+    /// Returns whether both charges cannot be in one check: they have two policies of one name, or two
+    /// quotas for one key. The store would count both limits together.
+    #[inline]
+    pub(super) fn contradicts(&self, other: &Self) -> bool {
+        match self.policy.is_clone_of(&other.policy) {
+            true => self.key == other.key && self.has_another_quota(other),
+            false => self.policy == other.policy,
+        }
+    }
+
+    /// Returns whether the quota of one of the charges is [its own](Self::with_quota), and differs from that
+    /// of the other. A quota that changes between two charges makes no such difference.
+    #[inline]
+    fn has_another_quota(&self, other: &Self) -> bool {
+        self.quota != other.quota
+            && (self.has_own_quota || other.has_own_quota)
+            && !(self.has_key_quota || other.has_key_quota)
+    }
+
+    /// Returns whether several charges of 1 unit or more were added up.
+    pub(crate) fn is_sum(&self) -> bool {
+        self.is_sum
     }
 
     /// Adds the units of another charge of the same line. The stricter [`OnFailure`] applies.
     pub(super) fn add(&mut self, other: &Self) {
+        self.is_sum |= other.is_sum || (self.cost > 0 && other.cost > 0);
         self.on_failure = OnFailure::stricter_of(self.on_failure, other.on_failure);
         self.cost = self.cost.saturating_add(other.cost);
         self.max_cost = self.max_cost.saturating_add(other.max_cost);

@@ -5,7 +5,7 @@
 use std::{collections::HashMap, panic::Location, sync::Arc};
 
 use http::{
-    HeaderValue, Version,
+    HeaderValue, Method, Version,
     header::{CONTENT_LENGTH, TRANSFER_ENCODING},
     request::Parts,
 };
@@ -65,7 +65,7 @@ pub fn content_length(
 ///
 /// # Panics
 ///
-/// Panics if an entry has another form, because it would match no request.
+/// Panics if an entry has another form or is there twice, because it would match no request.
 ///
 /// # Examples
 ///
@@ -87,7 +87,7 @@ pub fn by_route<'r>(
 ///
 /// # Panics
 ///
-/// Panics if an entry has another form, because it would match no request.
+/// Panics if an entry has another form or is there twice, because it would match no request.
 ///
 /// # Examples
 ///
@@ -122,8 +122,8 @@ pub(crate) fn parse_length(value: &HeaderValue) -> Option<u64> {
 /// The costs of routes in units.
 struct Costs<F> {
     entries: Vec<(RouteEntry, u64)>,
-    /// The indices of the entries with a path. Those with a method come first, because they take
-    /// precedence over those for any method.
+    /// The indices of the entries with a path. Entries with a method come first, because they take
+    /// precedence over an entry for any method, and an entry for HEAD over one for GET.
     by_path: HashMap<Box<str>, Vec<usize>>,
     otherwise: F,
     watch: RouteWatch,
@@ -140,14 +140,25 @@ impl<F: Fn(&Parts) -> u64> Costs<F> {
         // A closure would not pass on the location of the caller, so this is a loop.
         let mut entries = Vec::new();
         for (text, cost) in costs {
-            entries.push((RouteEntry::parse(text), cost));
+            let entry = RouteEntry::parse(text);
+            let is_new =
+                entries.iter().all(|(other, _): &(RouteEntry, u64)| other.text != entry.text);
+            assert!(
+                is_new,
+                "the route {text:?} is there twice, allowed is one cost for each route"
+            );
+            entries.push((entry, cost));
         }
         let mut by_path: HashMap<_, Vec<usize>> = HashMap::new();
         for (index, (entry, _)) in entries.iter().enumerate() {
             by_path.entry(entry.path.clone()).or_default().push(index);
         }
-        let any_method = |index: &usize| entries[*index].0.method.is_none();
-        by_path.values_mut().for_each(|indices| indices.sort_by_key(any_method));
+        // An entry for GET also matches HEAD.
+        let order = |index: &usize| match &entries[*index].0.method {
+            None => 2,
+            Some(method) => u8::from(*method == Method::GET),
+        };
+        by_path.values_mut().for_each(|indices| indices.sort_by_key(order));
         let watch = RouteWatch::new(used_by, at, entries.iter().map(|(entry, _)| &*entry.text));
         Self { entries, by_path, otherwise, watch }
     }

@@ -259,6 +259,12 @@ impl Rule {
     ///
     /// The rule adjusts the trial by the response as it does its own charge, if the request was admitted.
     ///
+    /// # Panics
+    ///
+    /// Panics if the rule has a policy of this name already: both would spend the same units.
+    ///
+    /// # Examples
+    ///
     /// ```
     /// use plimsoll::{Policy, Quota, Rule, by};
     ///
@@ -268,7 +274,11 @@ impl Rule {
     /// # Ok::<(), plimsoll::Error>(())
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn trial(mut self, policy: Policy) -> Self {
+        let is_new = self.policies().all(|other| *other != policy);
+        let name = policy.name();
+        assert!(is_new, "the policy {name:?} of a rule is its trial too, allowed is another name");
         self.trials.push(policy);
         self
     }
@@ -412,9 +422,14 @@ impl Rule {
         1 + self.trials.len()
     }
 
+    /// Returns its policies, as far as they are known.
+    pub(super) fn policies(&self) -> impl Iterator<Item = &Policy> {
+        self.policy.known().iter().chain(&self.trials)
+    }
+
     /// Starts the counters of its policies at 0, as far as they are known.
     pub(super) fn start_counters(&self) {
-        self.policy.known().iter().chain(&self.trials).for_each(|policy| policy.counters().start());
+        self.policies().for_each(|policy| policy.counters().start());
         self.trials.iter().for_each(|policy| policy.counters().start_trial(policy.name()));
     }
 

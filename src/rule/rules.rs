@@ -7,7 +7,7 @@ use http::request::Parts;
 use super::{PendingLookups, Rule};
 use crate::{
     error::{Error, ErrorKind},
-    policy::Charges,
+    policy::{Charges, Policy},
 };
 
 /// The rules of a layer, which are decided together.
@@ -37,10 +37,18 @@ impl Rules {
     ///
     /// # Panics
     ///
-    /// Panics if the rules and their [trials](Rule::trial) are more than [`Charges::MAX`].
+    /// Panics if the rules and their [trials](Rule::trial) are more than [`Charges::MAX`], or if another rule
+    /// has another policy of the same name.
+    #[track_caller]
     pub(crate) fn push(&mut self, rule: Rule) {
         let lines: usize = self.rules.iter().chain([&rule]).map(Rule::lines).sum();
         assert!(lines <= Charges::MAX, "a layer has at most {} rules", Charges::MAX);
+        for policy in rule.policies() {
+            let mut others = self.rules.iter().flat_map(Rule::policies);
+            if let Some(other) = others.find(|it| *it == policy && !it.is_clone_of(policy)) {
+                two_limits(other, policy);
+            }
+        }
         rule.start_counters();
         self.need_rows |= rule.resolves();
         self.rules.push(rule);
@@ -118,6 +126,18 @@ impl Deref for Rules {
     fn deref(&self) -> &[Rule] {
         &self.rules
     }
+}
+
+#[cold]
+#[track_caller]
+fn two_limits(one: &Policy, other: &Policy) -> ! {
+    panic!(
+        "a layer has two policies named {:?} ({} and {}), allowed is one: give each limit a name of its own, \
+         or use clones of one policy",
+        one.name(),
+        one.quota(),
+        other.quota()
+    )
 }
 
 #[cold]

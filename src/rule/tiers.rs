@@ -1,10 +1,6 @@
 //! Policies by tier.
 
-use std::{
-    borrow::Borrow,
-    collections::{HashMap, HashSet},
-    hash::Hash,
-};
+use std::{borrow::Borrow, collections::HashMap, hash::Hash};
 
 use http::request::Parts;
 
@@ -106,9 +102,13 @@ impl<T: Hash + Eq> Tiers<T> {
         policies.sort_by(|one, other| one.name().cmp(other.name()));
         policies.push(self.otherwise.clone());
         // Several tiers may have one policy.
-        let mut seen = HashSet::new();
-        policies.retain(|policy| seen.insert(policy.name().to_owned()));
-        policies
+        let mut known: Vec<Policy> = Vec::new();
+        for policy in policies {
+            if !known.iter().any(|other| other.is_clone_of(&policy)) {
+                known.push(policy);
+            }
+        }
+        known
     }
 
     /// Returns a closure that chooses the policy of each request, for [`Rule::tiered`]. [`rule`](Self::rule)

@@ -43,6 +43,32 @@ fn outcomes_are_in_the_order_of_the_charges_from_both_ends() {
     assert!(ends.next().is_none() && ends.next_back().is_none() && ends.len() == 0);
 }
 
+/// Two policies of one name would be one limit, and the second quota would be forgotten.
+#[tokio::test]
+async fn two_policies_of_one_name_are_refused_by_each_method() {
+    let (minute, day) = (policy("ip", "3/min"), policy("ip", "30/d"));
+    let charges = || [minute.charge("alice", 1), day.charge("alice", 1)];
+    let (limiter, second) = (limiter(), Duration::from_secs(1));
+    let errors = [
+        limiter.check(charges()).await.map(drop),
+        limiter.check_now(charges()).map(drop),
+        limiter.check_within(charges(), second).await.map(drop),
+        limiter.peek(charges()).await.map(drop),
+        limiter.reserve(charges()).await.map(drop),
+        limiter.until_ready(charges(), second).await.map(drop),
+        limiter.penalize(charges()).await.map(drop),
+        limiter.refund_units(charges()).await.map(drop),
+        limiter.reset(charges()).await.map(drop),
+        limiter.block(charges(), second).await.map(drop),
+        limiter.unblock(charges()).await.map(drop),
+    ];
+    for (method, result) in errors.into_iter().enumerate() {
+        assert!(result.is_err_and(|error| error.is_invalid()), "{method}");
+    }
+    let decision = limiter.check_now(minute.charge("alice", 3)).expect("the store answers");
+    assert!(decision.is_allowed(), "nothing was spent");
+}
+
 #[test]
 fn a_decision_and_its_receipt_have_the_time_and_the_source() {
     let tokens = policy("tokens", "9/min");

@@ -188,21 +188,127 @@ fn routes_that_match_no_request_panic() {
         "/a#b",
         "/a\n",
         "P{T /",
+        "ANY /x",
+        "/users/:id",
+        "/files/*path",
+        "/users/{id",
+        "GET /users/{}",
     ] {
         assert!(std::panic::catch_unwind(|| drop(route::is(wrong))).is_err(), "{wrong:?}");
+        assert!(route::validate(wrong).is_err(), "{wrong:?}");
         let table = || drop(cost::by_route([(wrong, 1)], 1));
         assert!(std::panic::catch_unwind(table).is_err(), "{wrong:?}");
     }
 }
 
+#[test]
+fn a_route_is_refused_with_what_is_meant() {
+    for (wrong, meant) in [
+        ("/users/:id", "/users/{id}"),
+        ("GET /users/:id/posts/:post", "GET /users/{id}/posts/{post}"),
+        ("/files/*path", "/files/{*path}"),
+        ("/files/*", "/files/{*rest}"),
+        ("/files/**", "/files/{*rest}"),
+        ("/a/*/b", "/a/{rest}/b"),
+        ("/users/<id>", "/users/{id}"),
+        ("/users/{id", "/users/{id}"),
+        ("GET /users/{}", "GET /users/{name}"),
+        ("ANY /x", "/x"),
+        ("* /x", "/x"),
+        ("get /x", "GET /x"),
+        ("GET  /x", "GET /x"),
+        (" /x ", "/x"),
+        ("x/y", "/x/y"),
+        ("POST login", "POST /login"),
+        ("/search?q=1", "/search"),
+        ("/search#top", "/search"),
+        ("https://api.example.com/v1/:id?x#y", "/v1/{id}"),
+        ("https://api.example.com", "/"),
+    ] {
+        let message = route::validate(wrong).unwrap_err().to_string();
+        let start = format!("the route is {wrong:?} (did you mean {meant:?}?), allowed is ");
+        assert!(message.starts_with(&start), "{message}");
+    }
+    for (wrong, allowed) in [
+        ("/{*rest}/x", "\"{*name}\" at the end of the path"),
+        ("/{a}-{b}", "one parameter in a segment, at its end"),
+        ("/{a}{b}", "one parameter in a segment, at its end"),
+        ("/a}", "a parameter with a name in braces, \"{name}\""),
+        ("/a b", "\"/path\", or \"METHOD /path\" with the method in upper case"),
+        ("/a\u{1}", "a path of characters that a client may send"),
+    ] {
+        let message = route::validate(wrong).unwrap_err().to_string();
+        assert_eq!(message, format!("the route is {wrong:?}, allowed is {allowed}"));
+    }
+}
+
+/// An entry that another one hides would match no request.
+#[test]
+fn each_entry_of_a_table_of_costs_matches() {
+    let twice = || drop(cost::by_route([("/a", 1), ("GET /a", 2), ("/a", 3)], 1));
+    assert!(std::panic::catch_unwind(twice).is_err());
+    let cost = cost::by_route([("/a", 1), ("GET /a", 2), ("HEAD /a", 3)], 9);
+    for (method, expected) in [("HEAD", 3), ("GET", 2), ("PUT", 1)] {
+        let request = Request::builder().method(method).uri("/a").body(()).unwrap();
+        assert_eq!(cost(&request.into_parts().0), expected, "{method}");
+    }
+}
+
 #[cfg(feature = "axum")]
 mod routes {
-    use std::sync::{Arc, Mutex};
+    use std::{
+        panic::catch_unwind,
+        sync::{Arc, Mutex},
+    };
 
     use axum::{Router, body::Body, middleware::from_fn, routing::get};
     use tower::ServiceExt;
 
     use super::*;
+
+    /// The router of axum itself says which paths are right.
+    #[test]
+    fn a_path_is_refused_if_the_router_refuses_it() {
+        const SEGMENTS: [&str; 26] = [
+            "a",
+            "",
+            "{id}",
+            "{*id}",
+            ":id",
+            "*id",
+            "{}",
+            "{*}",
+            "{id",
+            "id}",
+            "{{a}}",
+            "{{a}",
+            "{a}}",
+            "x{id}",
+            "{id}x",
+            "{a}{b}",
+            "a:b",
+            "a*b",
+            "x{*id}",
+            "{*id}x",
+            "{i*d}",
+            "{a.b-c}",
+            "%7B",
+            "{id:[0-9]+}",
+            "..",
+            "\u{e9}",
+        ];
+        let mut accepted = 0;
+        for first in SEGMENTS {
+            for second in [None].into_iter().chain(SEGMENTS.map(Some)) {
+                let second = second.map_or(String::new(), |second| format!("/{second}"));
+                let path = format!("/{first}{second}");
+                let routed = catch_unwind(|| Router::<()>::new().route(&path, get(|| async {})));
+                assert_eq!(route::validate(&path).is_ok(), routed.is_ok(), "{path}");
+                accepted += u32::from(routed.is_ok());
+            }
+        }
+        assert!((100..600).contains(&accepted), "{accepted}");
+    }
 
     /// Returns the identity that an extractor finds inside of a real router.
     async fn seen(

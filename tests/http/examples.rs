@@ -18,6 +18,23 @@ fn remaining(reply: &Reply) -> Option<u64> {
     reply.head[at..].split("\r\n").next()?.parse().ok()
 }
 
+/// A newcomer who pastes the first program gets the answers that the README promises.
+#[test]
+fn the_first_program_of_the_readme() {
+    let readme = std::fs::read_to_string("README.md").unwrap();
+    let (_, block) = readme.split_once("```rust").unwrap();
+    let (_, pasted) = block.split_once('\n').unwrap();
+    let (pasted, _) = pasted.split_once("```").unwrap();
+    let compiled = std::fs::read_to_string("examples/first.rs").unwrap();
+    assert_eq!(pasted.replace("\"127.0.0.1:3000\"", "std::env::var(\"ADDR\")?"), compiled);
+    let example = start("first");
+    for left in (0..100).rev() {
+        let reply = example.get("/");
+        assert_eq!((reply.status, remaining(&reply), &*reply.body), (200, Some(left), "hello"));
+    }
+    assert_eq!(example.get("/").status, 429);
+}
+
 #[test]
 fn quickstart() {
     let example = start("quickstart");

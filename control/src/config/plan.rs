@@ -50,6 +50,10 @@ impl Plan {
             }
             validate(&rule.value)?;
         }
+        let listed: Vec<_> = rules.clone().map(|rule| &rule.value).collect();
+        for (index, rule) in listed.iter().enumerate() {
+            listed[..index].iter().try_for_each(|other| validate_beside(rule, other))?;
+        }
         let mut lines = 0;
         for rule in rules {
             lines += 1 + rule.value.trials.len();
@@ -163,13 +167,41 @@ fn validate(rule: &RuleSpec) -> Result<(), Mistake> {
         return wrong(&only.span, "`only` without a route: the rule would apply to no request");
     }
     for (route, _) in &rule.costs.0 {
-        if !is_method(&route.value) && Route::parse(&route.value).is_none() {
+        if route.value.contains('/') && Route::parse(&route.value).is_none() {
+            return Err(route.mistake(Route::mistake(&route.value)));
+        }
+        if !route.value.contains('/') && !is_method(&route.value) {
             let mistake = route.mistake(format_args!("found the text {:?}", route.value));
             return Err(mistake.allowed("\"/path\", \"METHOD /path\" or \"METHOD\""));
         }
     }
     let trial = rule.trials.iter().find(|trial| trial.value == rule.policy.value);
     trial.map_or(Ok(()), |trial| wrong(&trial.span, "the policy of a rule cannot be its trial"))
+}
+
+/// Checks that no request is charged to one key under one policy by two rules.
+fn validate_beside(rule: &RuleSpec, other: &RuleSpec) -> Result<(), Mistake> {
+    let meet = |(method, path): (Option<&str>, &str), (other, at): (Option<&str>, &str)| {
+        path == at && (method == other || method.is_none() || other.is_none())
+    };
+    let both_apply = match (&rule.only, &other.only) {
+        (Some(some), Some(others)) => {
+            let mut some = some.value.iter().map(Route::parts);
+            some.any(|route| others.value.iter().any(|other| meet(route, other.parts())))
+        }
+        _ => true,
+    };
+    let is_charged = |name: &&At<String>| policies_of(other).any(|it| it.value == name.value);
+    match policies_of(rule).find(is_charged).filter(|_| both_apply && rule.key == other.key) {
+        None => Ok(()),
+        Some(name) => {
+            let policy = &name.value;
+            let message =
+                format!("an earlier rule charges this key under the policy {policy:?} too");
+            let allowed = "one rule with `costs` by route, or a policy for each limit";
+            Err(name.mistake(message).allowed(allowed))
+        }
+    }
 }
 
 fn validate_key(key: &KeySpec, span: &Range<usize>) -> Result<(), Mistake> {

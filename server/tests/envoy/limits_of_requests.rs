@@ -1,9 +1,10 @@
 //! Requests of any size.
 
+use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use plimsoll::{ErrorKind, Limiter, Resilience, store};
 use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions, EnvoyService};
 
-use crate::support::{Says, Service, descriptor, request};
+use crate::support::{Says, Service, descriptor, own_limit, request};
 
 const LIMITS: &str = "
 domain: shop
@@ -29,6 +30,16 @@ async fn a_request_with_a_mistake_is_an_invalid_argument() {
     }
     assert!(service.ask(request("shop", many(32))).await.is_ok());
     assert!(service.ask(request("shop", [entries(64)])).await.is_ok());
+}
+
+/// The limits that requests bring along count apart from those of a descriptor with the key `override`.
+#[tokio::test]
+async fn no_descriptor_has_the_name_of_the_limits_of_requests() {
+    let service = Service::new(&LIMITS.replace("key: user", "key: override"));
+    let own = own_limit("user=a", 5, RateLimitUnit::Minute);
+    let answer = service.ask(request("shop", [descriptor("override=a"), own])).await.unwrap();
+    let says: Vec<_> = answer.statuses.iter().map(Says::of).collect();
+    assert!(matches!(says[..], [Says::Ok(2, _, 1), Says::Ok(5, _, 4)]), "{says:?}");
 }
 
 #[tokio::test]

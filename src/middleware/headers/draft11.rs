@@ -81,7 +81,14 @@ impl Draft11 {
 
     /// Appends both headers to those of inner layers. `retry_after` is the `Retry-After` of an
     /// inner layer, in seconds, which no window may exceed.
+    ///
+    /// If the application has sent one of them in the form of another draft, both stay as they are: members
+    /// of two forms are no list, and a client reads neither.
     pub(super) fn append_to(self, headers: &mut HeaderMap, retry_after: Option<u64>) {
+        let is_member = |value: &HeaderValue| value.as_bytes().starts_with(b"\"");
+        if !NAMES.iter().flat_map(|name| headers.get_all(name)).all(is_member) {
+            return;
+        }
         let standing = match retry_after {
             Some(seconds) if seconds < self.longest_window => cap_windows(&self.standing, seconds),
             _ => self.standing,

@@ -74,6 +74,10 @@ impl Headers {
     /// that is not a whole number of seconds is rounded up. For a
     /// [`TokenBucket`](crate::Algorithm::TokenBucket), `q` is the number of units refilled in a
     /// window, and `r` can be larger, up to the burst.
+    ///
+    /// If the inner service has sent one of these headers in the form of another draft, such as
+    /// `RateLimit: limit=100, remaining=42, reset=3`, both stay as they are. Members of two forms would be a
+    /// list that no client can parse.
     #[must_use]
     pub const fn draft11(mut self) -> Self {
         self.draft11 = true;

@@ -56,7 +56,7 @@ pub fn peer_ip() -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static 
 /// are ignored, because every client can write them.
 ///
 /// A header with a list of addresses is read from its end, because each proxy appends the address
-/// from which it received the request.
+/// from which it received the request. Empty elements of the list are ignored.
 ///
 /// | case | the client is |
 /// |---|---|

@@ -6,7 +6,8 @@ use http::{HeaderName, request::Parts};
 
 use super::address;
 
-/// Returns the elements of all lines of a header, from the last to the first.
+/// Returns the elements of all lines of a header, from the last to the first. Empty elements are ignored
+/// (RFC 9110, section 5.6.1.2).
 ///
 /// Commas separate elements even between quotes. So an element that a proxy has appended is always
 /// parsed separately, even if the client has sent an open quote before it. A quoted element with a
@@ -16,7 +17,8 @@ pub(super) fn elements<'p>(
     name: &HeaderName,
 ) -> impl Iterator<Item = &'p [u8]> + use<'p> {
     let lines = parts.headers.get_all(name).iter().rev();
-    lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b',')).map(trim)
+    let elements = lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b',')).map(trim);
+    elements.filter(|element| !element.is_empty())
 }
 
 /// Parses the address in an element of `Forwarded`, such as `for=192.0.2.43` or

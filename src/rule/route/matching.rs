@@ -9,10 +9,11 @@ use http::{
 };
 
 use super::{
+    form,
     names::{Names, RequestName, matched},
     spelling::{self, normal},
 };
-use crate::telemetry::RouteWatch;
+use crate::{error::Error, telemetry::RouteWatch};
 
 /// Returns whether a request is for this route: `"POST /login"`, or `"/login"` for any method.
 /// `GET` also matches `HEAD`. The [module](super) says which paths and patterns match.
@@ -34,11 +35,29 @@ use crate::telemetry::RouteWatch;
 ///
 /// # Panics
 ///
-/// Panics if `route` has another form, because it would match no request. The method must be in
-/// upper case, and the path must begin with a slash and have no query.
+/// Panics if `route` would match no request, with the message of [`validate`]. The method must be in upper
+/// case, and the path must be one that `Router::route` of axum accepts, without a query.
 #[track_caller]
 pub fn is(route: &str) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + 'static {
     matching(RouteEntry::parse(route), "route::is")
+}
+
+/// Checks that a route has a form that [`is`] accepts: for routes that the program reads from a file.
+///
+/// ```
+/// use plimsoll::route;
+///
+/// assert!(route::validate("GET /users/{id}").is_ok());
+/// let error = route::validate("GET /users/:id").unwrap_err();
+/// assert!(error.to_string().contains("did you mean \"GET /users/{id}\"?"));
+/// ```
+///
+/// # Errors
+///
+/// Returns an error of the kind [`Invalid`](crate::ErrorKind::Invalid) if the route would match no request. It
+/// says what is allowed.
+pub fn validate(route: &str) -> Result<(), Error> {
+    form::parse(route).map(drop)
 }
 
 /// Returns whether a request is for this gRPC method, `"package.Service/Method"`, or for one of the
@@ -132,20 +151,10 @@ impl RouteEntry {
     /// Panics if the text has another form, because a limit that applies to no request is a mistake.
     #[track_caller]
     pub(in crate::rule) fn parse(text: &str) -> Self {
-        let (method, path) =
-            text.split_once(' ').map_or((None, text), |(method, path)| (Some(method), path));
-        let upper = |method: &str| !method.bytes().any(|byte| byte.is_ascii_lowercase());
-        let parsed = method.filter(|method| upper(method)).map(str::parse::<Method>);
-        let in_path = |byte: u8| byte > b' ' && !matches!(byte, b'?' | b'#' | 0x7f);
-        assert!(
-            method.is_none() == parsed.is_none()
-                && parsed.as_ref().is_none_or(Result::is_ok)
-                && path.starts_with('/')
-                && path.bytes().all(in_path),
-            "the route is {text:?}, allowed is \"/path\" or \"METHOD /path\""
-        );
-        let method = parsed.and_then(Result::ok);
-        Self::new(text, method, path.to_owned(), false)
+        match form::parse(text) {
+            Ok((method, path)) => Self::new(text, method, path.to_owned(), false),
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Parses `"package.Service/Method"` or `"package.Service"`.

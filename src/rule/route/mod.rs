@@ -2,7 +2,7 @@
 //!
 //! [`is`] and [`grpc`] return closures for [`Rule::only`](crate::Rule::only) and
 //! [`RateLimitLayer::exempt`](crate::RateLimitLayer::exempt).
-//! [`is_preflight`] recognizes CORS preflights.
+//! [`is_preflight`] recognizes CORS preflights. [`validate`] checks a route that comes from a file.
 //! [`cost::by_route`](crate::cost::by_route) is a table of costs by route. [`path`] returns the path
 //! of a request, for closures of your own.
 //!
@@ -63,18 +63,22 @@
 //!
 //! # A rule that matches nothing
 //!
-//! A mistake in a route is not visible in a response. So each route that has matched none of the
+//! A text that can match no request is refused when the rule is made: axum's forms of other versions and of
+//! other routers (`/users/:id`, `/files/*path`), parameters that axum refuses, methods such as `ANY`, queries.
+//!
+//! Another mistake in a route is not visible in a response. So each route that has matched none of the
 //! first 1000 requests that were compared with it is reported by one event at level `WARN` (feature
 //! `tracing`). The event names the route, the line of the program, and the routes that axum has
 //! matched instead. See [the warnings of misuse](crate::operations#warnings-of-misuse).
 
+mod form;
 mod matching;
 mod names;
 mod spelling;
 
 pub(super) use self::{matching::RouteEntry, names::Names};
 pub use self::{
-    matching::{grpc, is, is_preflight},
+    matching::{grpc, is, is_preflight, validate},
     names::path,
 };
 pub(crate) use self::{

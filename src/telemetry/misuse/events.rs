@@ -55,8 +55,8 @@ reports! { feature "tracing";
         tracing::warn!(
             target: "plimsoll::misuse",
             policy,
-            "a request has passed two layers that charge the same key under the same policy of the \
-             same limiter: remove one of the layers, or give each limit a policy of its own"
+            "two rules or two layers charge a request to the same key under the same policy of the same \
+             limiter: remove one of them, or give each limit a policy with a name of its own"
         );
     }
 

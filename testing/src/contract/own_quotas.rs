@@ -68,15 +68,17 @@ pub async fn a_changed_row_keeps_what_is_spent(fixture: Fixture) {
     }
 }
 
-pub async fn equal_charges_have_the_quota_of_the_first(fixture: Fixture) {
+pub async fn equal_charges_need_one_quota(fixture: Fixture) {
     fixture.set(START);
     for ((policy, small), (_, large)) in contracts(4).into_iter().zip(contracts(9)) {
-        let charges = [
-            policy.charge("alice", 2).with_quota(small),
-            policy.charge("alice", 3).with_quota(large),
-            policy.charge("alice", 1),
-        ];
-        let decision = fixture.limiter.check(charges).await.expect("an answer");
+        let own = |cost, quota| policy.charge("alice", cost).with_quota(quota);
+        for wrong in
+            [[own(2, small), own(1, large)], [own(2, small), policy.charge("alice", 1).shadow()]]
+        {
+            assert!(fixture.limiter.check(wrong).await.is_err_and(|error| error.is_invalid()));
+        }
+        let decision = fixture.limiter.check([own(2, small), own(3, small)]).await;
+        let decision = decision.expect("an answer");
         let outcomes: Vec<_> = decision.outcomes().iter().collect();
         let [outcome] = &outcomes[..] else { panic!("they are one charge: {outcomes:?}") };
         assert_eq!(outcome.verdict(), Verdict::OverCapacity);

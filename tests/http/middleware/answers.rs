@@ -208,9 +208,11 @@ async fn on_failure_decides_when_the_store_cannot_answer() {
     let mut shadow = layer().and(dear().shadow()).layer(inner());
     assert_eq!(ask!(shadow, "/").0, 200, "a shadow denies no request");
     // Two rules of one policy and key are one charge. The stricter one applies on a failure.
-    let twice = rule("dear", "1/min").with_on_failure(OnFailure::Allow);
+    let dear = policy("dear", "1/min");
+    let [allow, deny] = [OnFailure::Allow, OnFailure::Deny]
+        .map(|on_failure| Rule::new(dear.clone(), |_| "everybody").with_on_failure(on_failure));
     let mut both =
-        RateLimitLayer::new(Limiter::new(UnavailableStore), twice).and(dear()).layer(inner());
+        RateLimitLayer::new(Limiter::new(UnavailableStore), allow).and(deny).layer(inner());
     assert_eq!(ask!(both, "/").0, 503);
 }
 

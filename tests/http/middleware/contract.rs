@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Empty, Full};
-use plimsoll::{Limiter, RateLimitLayer};
+use plimsoll::{Limiter, RateLimitLayer, Rule, Tiers, client::PaceLayer};
 use tower::{
     BoxError, Layer, Service, ServiceBuilder, ServiceExt, buffer::BufferLayer, service_fn,
 };
@@ -278,4 +278,55 @@ async fn a_quota_that_changes_acts_on_the_next_request() {
     assert_eq!(statuses(&mut service, 2).await, [200, 429]);
     live.set_quota("3/min".parse().unwrap());
     assert_eq!(statuses(&mut service, 3).await, [200, 200, 429]);
+}
+
+/// A limit that another one of its name would hide is a mistake that shows when the layer is made.
+#[test]
+fn two_policies_of_one_name_in_a_layer_panic() {
+    let refuses = |make: &(dyn Fn() + std::panic::RefUnwindSafe), message: &str| {
+        let panic = std::panic::catch_unwind(make).expect_err(message);
+        let text = panic.downcast::<String>().unwrap();
+        assert!(text.starts_with(message), "{text}");
+    };
+    let layer = |rule: Rule| RateLimitLayer::new(Limiter::in_memory(), rule);
+    let two = "a layer has two policies named \"ip\" (3/min and 30/d), allowed is one";
+    refuses(&|| drop(layer(rule("ip", "3/min")).and(rule("ip", "30/d"))), two);
+    let pace = |rule: Rule| PaceLayer::new(Limiter::in_memory(), rule);
+    refuses(&|| drop(pace(rule("ip", "3/min")).and(rule("ip", "30/d"))), two);
+    // A filter, a shadow, a trial or a tier makes no second quota of the name.
+    let others: [fn() -> Rule; 4] = [
+        || rule("ip", "30/d").only(|parts| parts.method == "POST"),
+        || rule("ip", "30/d").shadow(),
+        || rule("x", "1/d").trial(policy("ip", "30/d")),
+        || {
+            let tiers =
+                Tiers::<&str>::or_else(policy("free", "1/s")).tier("paid", policy("ip", "30/d"));
+            tiers.rule(|_| None, |_| "everybody")
+        },
+    ];
+    for other in others {
+        refuses(&|| drop(layer(rule("a", "1/s")).and(rule("ip", "3/min")).and(other())), two);
+    }
+    let of_itself = "the policy \"ip\" of a rule is its trial too";
+    refuses(&|| drop(rule("ip", "3/min").trial(policy("ip", "30/d"))), of_itself);
+    let ip = policy("ip", "3/min");
+    let of_clones = Rule::new(ip.clone(), |_| "everybody");
+    refuses(&|| drop(Rule::new(ip.clone(), |_| "a").trial(ip.clone())), of_itself);
+    // Clones are one policy. One request has one tier.
+    let tiers = Tiers::<&str>::or_else(policy("api", "1/s")).tier("paid", policy("api", "9/s"));
+    let _ =
+        layer(of_clones).and(Rule::new(ip, |_| "all")).and(tiers.rule(|_| None, |_| "everybody"));
+}
+
+/// Policies that closures choose are known with the first request, which is not admitted without a limit.
+#[tokio::test]
+async fn two_policies_of_one_name_that_closures_choose_reject_the_request() {
+    let (minute, day) = (policy("ip", "3/min"), policy("ip", "30/d"));
+    let chosen = |policy: plimsoll::Policy| Rule::tiered(move |_| policy.clone(), |_| "everybody");
+    let layer = RateLimitLayer::new(Limiter::in_memory(), chosen(minute)).and(chosen(day));
+    let inner = service_fn(|_: Request<_>| async {
+        Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+    });
+    let response = layer.layer(inner).oneshot(get("/")).await.unwrap();
+    assert_eq!(response.status(), 503);
 }

@@ -130,6 +130,30 @@ async fn stacked_layers_add_members_and_show_the_tightest() {
     }
 }
 
+/// Members of two drafts would be a list that no client can parse.
+#[tokio::test]
+async fn the_headers_of_another_draft_stay_alone() {
+    for (name, value) in [
+        ("ratelimit", "limit=100, remaining=42, reset=3"),
+        ("ratelimit-policy", "100;w=60"),
+        ("ratelimit", ""),
+    ] {
+        let (limiter, _clock) = limiter();
+        let app = service_fn(move |_: Request<_>| async move {
+            let response = Response::builder().header(name, value);
+            Ok::<_, std::convert::Infallible>(response.body(Empty::<Bytes>::new()).unwrap())
+        });
+        let layer = RateLimitLayer::new(limiter, rule("p", "2/min"));
+        let (status, headers, _) = text(layer.layer(app).oneshot(get("/")).await.unwrap()).await;
+        assert_eq!(status, 200);
+        let lines = ["ratelimit", "ratelimit-policy"]
+            .map(|name| headers.get_all(name).iter().cloned().collect::<Vec<_>>())
+            .concat();
+        assert_eq!(lines, [value], "{name}");
+        assert_eq!(headers["x-ratelimit-remaining"], "1");
+    }
+}
+
 #[tokio::test]
 async fn a_partition_key_is_a_digest_under_the_secret() {
     let shown = async |secret: u128, key: &'static str| {

@@ -2,7 +2,8 @@
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
-use http::{HeaderName, Method};
+use http::HeaderName;
+use plimsoll::route;
 use serde::{
     Deserialize, Deserializer,
     de::{Error, Visitor},
@@ -15,6 +16,11 @@ pub(in crate::config) trait Text: Sized {
 
     /// Returns the value of a text, or `None` if the text is not allowed.
     fn parse(text: &str) -> Option<Self>;
+
+    /// Returns the mistake of a text that is not allowed.
+    fn mistake(text: &str) -> String {
+        format!("found the text {text:?}, allowed is {}", Self::ALLOWED)
+    }
 }
 
 /// A route: `/path`, or `METHOD /path`.
@@ -45,22 +51,29 @@ impl From<Time> for Duration {
     }
 }
 
+impl Route {
+    /// Returns the method, if the route names one, and the path.
+    pub(in crate::config) fn parts(&self) -> (Option<&str>, &str) {
+        self.0.split_once(' ').map_or((None, &*self.0), |(method, path)| (Some(method), path))
+    }
+}
+
 impl Text for Route {
     const ALLOWED: &str = "\"/path\", or \"METHOD /path\" with the method in upper case";
 
     /// Accepts what [`plimsoll::route::is`] accepts, which panics at other texts.
     fn parse(text: &str) -> Option<Self> {
-        let (method, path) =
-            text.split_once(' ').map_or((None, text), |(method, path)| (Some(method), path));
-        let in_path = |byte: u8| byte > b' ' && !matches!(byte, b'?' | b'#' | 0x7f);
-        let is_path = path.starts_with('/') && path.bytes().all(in_path);
-        (method.is_none_or(is_method) && is_path).then(|| Self(text.to_owned()))
+        route::validate(text).is_ok().then(|| Self(text.to_owned()))
+    }
+
+    fn mistake(text: &str) -> String {
+        route::validate(text).map_or_else(|error| error.to_string(), |()| String::new())
     }
 }
 
-/// Returns whether a text is a method in upper case.
+/// Returns whether a text is a method as a [`Route`] names it.
 pub(in crate::config) fn is_method(text: &str) -> bool {
-    !text.bytes().any(|byte| byte.is_ascii_lowercase()) && text.parse::<Method>().is_ok()
+    !text.contains(' ') && Route::parse(&format!("{text} /")).is_some()
 }
 
 impl Text for HeaderText {
@@ -112,10 +125,7 @@ fn read<'de, T: Text, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
         }
 
         fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-            let allowed = T::ALLOWED;
-            T::parse(text).ok_or_else(|| {
-                E::custom(format_args!("found the text {text:?}, allowed is {allowed}"))
-            })
+            T::parse(text).ok_or_else(|| E::custom(T::mistake(text)))
         }
     }
 

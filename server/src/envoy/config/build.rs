@@ -23,6 +23,9 @@ use crate::envoy::{
     unit::{Unit, quota_of},
 };
 
+/// The path of the limits that requests bring along. No path of a file has an empty name.
+const OVERRIDE_ID: &str = "\0\0override";
+
 /// The most mistakes of a file that are reported at once.
 const MAX_MISTAKES: usize = 20;
 
@@ -94,7 +97,7 @@ impl Builder<'_> {
             std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
             std::collections::hash_map::Entry::Vacant(new) => {
                 // The quota is that of each request.
-                match Policy::new(&policy_name(domain, "override", "\0override"), "1/s") {
+                match Policy::new(&policy_name(domain, "override", OVERRIDE_ID), "1/s") {
                     Ok(overrides) => new.insert(Domain { root: Node::default(), overrides }),
                     Err(error) => {
                         file.mistakes.push(Mistake::new(error).at(place));

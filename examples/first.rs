@@ -1,0 +1,17 @@
+use std::net::SocketAddr;
+
+use axum::{Router, routing::get};
+use plimsoll::{Limiter, RateLimitLayer};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let limit = RateLimitLayer::per_ip(Limiter::in_memory(), "100/min")?;
+    let app = Router::new().route("/", get(|| async { "hello" })).layer(limit);
+
+    let listener = tokio::net::TcpListener::bind(std::env::var("ADDR")?).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    // The layer reads the address of the client, which this passes on.
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, app).await?;
+    Ok(())
+}
