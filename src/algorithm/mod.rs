@@ -24,6 +24,7 @@ mod state_machine;
 #[cfg(test)]
 mod tests;
 mod token_bucket;
+mod turn;
 
 pub(crate) use block::Block;
 #[cfg(feature = "redis")]
@@ -33,3 +34,4 @@ pub(crate) use key_state::{KeyState, outstanding_of};
 pub(crate) use state_machine::UnlimitedMemory;
 pub(crate) use state_machine::{MemoryBudget, Refund};
 use state_machine::{Snapshot, StateMachine};
+pub(crate) use turn::Ahead;

@@ -104,7 +104,7 @@ impl StateMachine for SlidingLog {
 
 /// Returns the stamp of a charge at `time` in a log of up to `most` records.
 #[inline]
-fn stamp(most: u64, window: u64, time: u64) -> u64 {
+pub(super) fn stamp(most: u64, window: u64, time: u64) -> u64 {
     if most > RECORDS && window > RECORDS { bucket_end(window, RECORDS, time) } else { time }
 }
 

@@ -104,7 +104,8 @@ impl Standing {
     ///   [`Regions`](crate::Regions), if no part has replied with a wait.
     ///
     /// It is `None` if the charge has passed, if it can never pass because its cost exceeds the
-    /// [`limit`](Self::limit), or if a store refuses it without a wait.
+    /// [`limit`](Self::limit), or if a store refuses it without a wait. The deny cache does so if another key of
+    /// the check may have to [wait longer](crate::resilience#the-deny-cache).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after.map(Duration::from_micros)

@@ -1,6 +1,6 @@
 //! The wait of a request in a layer.
 
-use std::{sync::Arc, time::Duration};
+use std::{slice, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 
@@ -11,11 +11,14 @@ use super::{
     until_ready::{MAX_WITHIN, MIN_POLL, wait_of},
 };
 use crate::{
-    decision::{Decision, StoreReply, Verdict},
+    decision::Decision,
     error::Error,
     policy::{Charge, Charges},
-    store::Request,
 };
+
+/// The time by which a turn may come late because of timers and the way to the store, beside an eighth of the
+/// longest delay. A request that waits is not denied for it.
+const TOLERANCE: Duration = Duration::from_millis(10);
 
 /// Decides the charges of a request, which waits for at most `max` if it is over a limit.
 ///
@@ -29,14 +32,15 @@ pub(super) async fn delayed<'p>(
     max: Duration,
 ) -> Result<Decision<'p>, Error> {
     charges.validate()?;
-    let deadline = Instant::now() + max.min(MAX_WITHIN);
+    let (max, ticket) = (max.min(MAX_WITHIN), state.queue.ticket());
+    let deadline = Instant::now() + max;
     let check = RepeatedCheck::new(state, charges).await;
-    let request = DelayedRequest { state, check, deadline };
-    let (mut position, mut poll) = (request.first_waited_for(), MIN_POLL);
+    let request = DelayedRequest { state, check };
+    let (mut position, mut poll) = (request.first_awaited(), MIN_POLL);
     // 1. Unless other tasks wait for one of its keys, the request is decided at once.
     let mut resume_at = match position {
         Some(_) => Instant::now(),
-        None => match request.decide(&mut poll).await? {
+        None => match request.decide(&mut poll, deadline).await? {
             Attempt::Final(decision) => return Ok(decision),
             Attempt::Refused(refused, resume_at) => {
                 position = Some(refused);
@@ -44,27 +48,36 @@ pub(super) async fn delayed<'p>(
             }
         },
     };
-    let (mut queue, mut turn) = (None, None);
+    let (mut queue, mut turn, mut end) = (None, None, deadline);
     loop {
-        // 2. It enters the queue of that key, unless its turn would come too late.
+        // 2. It enters the queue of that key, before those that arrived later, unless its turn would come too
+        //    late.
         if queue != position {
             drop(turn.take());
             queue = position;
             let charge = &request.check.charges()[position.unwrap_or_default()];
-            if let Some(denial) = request.denial_behind_others(charge).await? {
+            let queued = slice::from_ref(charge);
+            // The place is taken before the store is asked. Otherwise later requests could get it.
+            let Ok(place) = state.queue.enter(queued, ticket) else {
+                return Ok(request.check.denial(queued, ticket).await?.0);
+            };
+            if let Some(denial) = request.check.denial_if_late(queued, ticket, deadline).await? {
                 return Ok(denial);
             }
-            turn = match state.queue.turn(std::slice::from_ref(charge), request.deadline).await {
-                Ok(turn) => Some(turn),
-                // The queue is full, or others waited until the deadline.
-                Err(_) => return request.denial(charge).await,
-            };
+            let is_concurrent = charge.quota().is_concurrent();
+            end = deadline + if is_concurrent { Duration::ZERO } else { max / 8 + TOLERANCE };
+            turn = Some((place, queued));
         }
         // 3. As the first of those, it waits for its units.
+        if let Some((turn, queued)) = &turn
+            && turn.first(end).await.is_err()
+        {
+            return Ok(request.check.denial(queued, ticket).await?.0);
+        }
         if resume_at > Instant::now() {
             sleep_until(resume_at).await;
         }
-        match request.decide(&mut poll).await? {
+        match request.decide(&mut poll, end).await? {
             Attempt::Final(decision) => return Ok(decision),
             Attempt::Refused(refused, again_at) => {
                 position = Some(refused);
@@ -77,7 +90,6 @@ pub(super) async fn delayed<'p>(
 struct DelayedRequest<'l, 'p> {
     state: &'l Arc<LimiterState>,
     check: RepeatedCheck<'l, 'p>,
-    deadline: Instant,
 }
 
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
@@ -90,15 +102,21 @@ enum Attempt<'p> {
 
 impl<'p> DelayedRequest<'_, 'p> {
     /// Returns the position of the first charge for whose key others wait. Charges that are never refused
-    /// need no turn.
-    fn first_waited_for(&self) -> Option<usize> {
+    /// need no turn, and neither does a check that can never pass.
+    fn first_awaited(&self) -> Option<usize> {
         let can_bind = |charge: &Charge<'_>| charge.is_live() && charge.cost() > 0;
-        let others_wait = |charge: &Charge<'_>| self.state.queue.waiting_for(charge) > 0;
-        self.check.charges().iter().position(|charge| can_bind(charge) && others_wait(charge))
+        let is_awaited =
+            |charge: &Charge<'_>| can_bind(charge) && self.state.queue.is_awaited(charge);
+        let never_passes =
+            |charge: &Charge<'_>| charge.is_live() && charge.cost() > charge.quota().capacity();
+        let charges = self.check.charges();
+        let position = charges.iter().position(is_awaited)?;
+        (!charges.iter().any(never_passes)).then_some(position)
     }
 
-    /// Decides the check once. Under a concurrency limit, `poll` is the time after which the store is asked again.
-    async fn decide(&self, poll: &mut Duration) -> Result<Attempt<'p>, Error> {
+    /// Decides the check once. It is final if it can be repeated only after `end`. Under a concurrency limit,
+    /// `poll` is the time after which the store is asked again.
+    async fn decide(&self, poll: &mut Duration, end: Instant) -> Result<Attempt<'p>, Error> {
         let reply = self.check.acquire().await?;
         let charges = self.check.charges();
         let decision = Decision::new(&mut charges.clone(), reply)?;
@@ -110,53 +128,11 @@ impl<'p> DelayedRequest<'_, 'p> {
             && let Some(position) =
                 charges.iter().position(|charge| charge.is_same_line(binding.charge()))
             && let resume_at = Instant::now() + wait.min(MAX_WITHIN)
-            && resume_at <= self.deadline
+            && resume_at <= end
             && require_timer().is_ok()
         {
             return Ok(Attempt::Refused(position, resume_at));
         }
         Ok(Attempt::Final(decision))
-    }
-
-    /// Returns the denial of the request if its turn in the queue of `charge` would come after the
-    /// deadline, because of the units for which others wait.
-    async fn denial_behind_others(
-        &self,
-        charge: &Charge<'p>,
-    ) -> Result<Option<Decision<'p>>, Error> {
-        // Those that wait for a unit in flight may get one at any time.
-        if self.state.queue.waiting_for(charge) == 0 || charge.quota().is_concurrent() {
-            return Ok(None);
-        }
-        let denial = self.denial(charge).await?;
-        let wait = denial.binding().and_then(|binding| binding.standing().retry_after());
-        let is_late = wait.is_none_or(|wait| Instant::now() + wait.min(MAX_WITHIN) > self.deadline);
-        Ok(is_late.then_some(denial))
-    }
-
-    /// Returns the denial of the request. Its wait is that for the units of `charge` and one unit for each
-    /// task that waits for the same key.
-    async fn denial(&self, charge: &Charge<'p>) -> Result<Decision<'p>, Error> {
-        let quota = charge.quota();
-        let units = charge.cost().saturating_add(self.state.queue.waiting_for(charge));
-        // At most the limit comes back in each window.
-        let windows = units.saturating_sub(quota.capacity()) / quota.limit();
-        let total = charge.clone().with_cost(units.min(quota.capacity()));
-        let charges: Vec<_> = self
-            .check
-            .charges()
-            .iter()
-            .map(|other| if other.is_same_line(charge) { total.clone() } else { other.clone() })
-            .collect();
-        let mut reply: StoreReply = self.state.store.call(Request::Peek(&charges)).await?;
-        for (reply, other) in reply.charges.iter_mut().zip(&charges) {
-            if other.is_same_line(charge) && reply.verdict != Verdict::OverCapacity {
-                reply.verdict = Verdict::Refused;
-                let wait = reply.standing.retry_after.unwrap_or(reply.standing.next_after);
-                let later = windows.saturating_mul(quota.window_micros());
-                reply.standing.retry_after = Some(wait.saturating_add(later).max(1));
-            }
-        }
-        Decision::new(&mut self.check.charges().clone(), self.check.with_trials(reply))
     }
 }

@@ -98,6 +98,18 @@ impl Limiter {
 
     /// Admits and spends all charges, or spends none. Takes one [`Charge`](crate::Charge) or several.
     ///
+    /// # While the store cannot answer
+    ///
+    /// By default, each process decides by itself under its [share](Resilience::instances) of the limit. So in an
+    /// outage, a fleet may spend more than the limit, as [the page on outages][outages] says. Example: a job on
+    /// one instance that calls `check` in a loop spends up to 19,000 units of 9,500 a day if Redis fails in
+    /// between.
+    ///
+    /// A job that must never spend more uses [`until_ready`](Self::until_ready), which waits for the store, or
+    /// charges with [`OnFailure::Deny`], for which `check` returns the error.
+    ///
+    /// [outages]: crate::resilience#how-much-is-admitted-at-most
+    ///
     /// # Errors
     ///
     /// Returns an error if there are more than [`Charges::MAX`] charges, if the store cannot keep
@@ -300,7 +312,7 @@ impl Limiter {
     ///
     /// Tasks of this process that wait for the same key under the same policy are admitted in the order
     /// in which they called. Other checks do not queue. If the wait would end after `within`, the denial
-    /// is returned at once.
+    /// is returned at once, with the wait for the turn behind the tasks that wait already.
     ///
     /// # While the store cannot answer
     ///
@@ -325,7 +337,8 @@ impl Limiter {
     /// - in the cases of [`check`](Self::check). An error from which the store may recover by itself is
     ///   returned only when `within` has passed.
     /// - if [`MAX_WAITING`](Self::MAX_WAITING) tasks wait already,
-    /// - if `within` passes before the task becomes the first in the queue of its key
+    /// - if `within` passes before the task becomes the first in the queue of its key, for example because
+    ///   other processes have spent the units
     ///   ([`ErrorKind::Deadline`](crate::ErrorKind::Deadline), or
     ///   [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the first one waits for the store),
     /// - if it has to wait outside of a tokio runtime with time enabled.

@@ -2,22 +2,25 @@
 //! in the order of their arrival.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{
         Arc, MutexGuard,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
+use smallvec::SmallVec;
 use tokio::{
-    sync::{Mutex as FairMutex, OwnedMutexGuard},
+    sync::Notify,
     time::{Instant, timeout_at},
 };
 
 use crate::{
+    algorithm::Ahead,
     error::{Error, ErrorKind},
     key::Key,
     policy::Charge,
+    quota::Quota,
     runtime::runtime_with_timer,
     sync::Mutex,
 };
@@ -25,78 +28,103 @@ use crate::{
 /// The id of a policy, and a key.
 type KeyQueueId = (u64, Key);
 
-/// The queue of the tasks that wait for one key.
-#[derive(Debug, Default)]
-struct KeyQueue {
-    /// A tokio mutex is fair: the first task in is the first out.
-    first: Arc<FairMutex<()>>,
-    /// True while the first task waits for the store to answer again.
-    is_store_down: AtomicBool,
-}
-
 #[derive(Debug)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     max_tasks: usize,
+    tickets: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     tasks: usize,
-    queues: HashMap<KeyQueueId, Arc<KeyQueue>>,
+    queues: HashMap<KeyQueueId, KeyQueue>,
 }
 
-/// The place of a task in the queue of each of its keys, and the queues whose first task it is.
+/// The queue of the tasks that wait for one key.
+#[derive(Debug, Default)]
+struct KeyQueue {
+    /// In the order of their tickets.
+    places: VecDeque<Place>,
+    /// The units for which the tasks that have left from the front have waited.
+    front: u128,
+    /// True while the first task waits for the store to answer again.
+    is_store_down: bool,
+}
+
+#[derive(Debug)]
+struct Place {
+    ticket: Ticket,
+    /// The units for which this task and all before it wait, and those of [`KeyQueue::front`].
+    sum: u128,
+    /// Wakes the task when it becomes the first.
+    turn: Arc<Notify>,
+}
+
+/// The number of a task in the order of arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ticket(u64);
+
+/// The place of a task in the queue of each of its keys. If it is dropped, the task leaves the queues.
 pub(super) struct Turn<'q> {
     queue: &'q Queue,
-    queues: Vec<(KeyQueueId, Arc<KeyQueue>)>,
-    acquired: Vec<OwnedMutexGuard<()>>,
+    ids: SmallVec<[KeyQueueId; 1]>,
+    ticket: Ticket,
+    turn: Arc<Notify>,
 }
 
 impl Queue {
     pub(super) fn new(max_tasks: usize) -> Self {
-        Self { waiting: Mutex::default(), max_tasks }
+        Self { waiting: Mutex::default(), max_tasks, tickets: AtomicU64::new(0) }
     }
 
-    /// Waits until the task is the first in the queues of all its keys.
-    pub(super) async fn turn(
-        &self,
-        charges: &[Charge<'_>],
-        deadline: Instant,
-    ) -> Result<Turn<'_>, Error> {
-        let mut turn = self.enter(charges)?;
-        // All tasks acquire queues in the same order, so that they cannot deadlock.
-        for index in 0..turn.queues.len() {
-            let queue = &turn.queues[index].1;
-            let guard = match Arc::clone(&queue.first).try_lock_owned() {
-                Ok(guard) => guard,
-                Err(_) => queue.wait(deadline).await?,
-            };
-            turn.acquired.push(guard);
-        }
-        Ok(turn)
+    /// Returns the ticket of a task that arrives now.
+    pub(super) fn ticket(&self) -> Ticket {
+        Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Returns the number of tasks that wait for the key of a charge.
-    pub(super) fn waiting_for(&self, charge: &Charge<'_>) -> u64 {
-        let waiting = self.lock();
-        // The map has one reference, and each task has one.
-        waiting.queues.get(&id(charge)).map_or(0, |queue| Arc::strong_count(queue) as u64 - 1)
-    }
-
-    fn enter(&self, charges: &[Charge<'_>]) -> Result<Turn<'_>, Error> {
-        let mut ids: Vec<KeyQueueId> = charges.iter().map(id).collect();
-        ids.sort_unstable();
-        ids.dedup();
+    /// Enters the queues of these charges, in front of the tasks that arrived later.
+    ///
+    /// All queues have the same order, so tasks with several keys cannot lock each other out.
+    pub(super) fn enter(&self, charges: &[Charge<'_>], ticket: Ticket) -> Result<Turn<'_>, Error> {
         let mut waiting = self.lock();
         if waiting.tasks >= self.max_tasks {
             let message = format!("{} tasks wait already, which is the maximum", self.max_tasks);
             return Err(Error::new(ErrorKind::QueueFull, message));
         }
         waiting.tasks += 1;
-        let queues =
-            ids.into_iter().map(|id| (id, Arc::clone(waiting.queues.entry(id).or_default())));
-        Ok(Turn { queue: self, queues: queues.collect(), acquired: Vec::new() })
+        let turn = Arc::new(Notify::new());
+        let mut ids = SmallVec::<[KeyQueueId; 1]>::new();
+        for charge in charges {
+            // A shadow is not refused, and a cost over the capacity is denied at once.
+            let waits = charge.is_live() && charge.cost() <= charge.quota().capacity();
+            let (id, cost) = (id(charge), if waits { charge.cost() } else { 0 });
+            let queue = waiting.queues.entry(id).or_default();
+            if queue.enter(ticket, cost, &turn) {
+                ids.push(id);
+            }
+        }
+        Ok(Turn { queue: self, ids, ticket, turn })
+    }
+
+    /// Returns whether tasks wait for the key of a charge.
+    pub(super) fn is_awaited(&self, charge: &Charge<'_>) -> bool {
+        self.lock().queues.contains_key(&id(charge))
+    }
+
+    /// Returns the units for which tasks with earlier tickets wait, with the units of the charge. Returns
+    /// `None` if no such task waits. `quota` is the quota by which the store counts.
+    pub(super) fn ahead(
+        &self,
+        charge: &Charge<'_>,
+        quota: &Quota,
+        ticket: Ticket,
+    ) -> Option<Ahead> {
+        let waiting = self.lock();
+        let queue = waiting.queues.get(&id(charge))?;
+        let before = queue.places.partition_point(|place| place.ticket < ticket);
+        let units = queue.units(queue.sum_before(before));
+        (before > 0).then(|| Ahead::new(quota, charge.cost(), units, |units| queue.reaching(units)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -109,28 +137,88 @@ fn id(charge: &Charge<'_>) -> KeyQueueId {
 }
 
 impl KeyQueue {
-    /// Waits until the task is the first.
-    async fn wait(&self, deadline: Instant) -> Result<OwnedMutexGuard<()>, Error> {
-        require_timer()?;
-        let first = Arc::clone(&self.first).lock_owned();
-        timeout_at(deadline, first).await.map_err(|_| {
-            let (kind, message) = match self.is_store_down.load(Ordering::Relaxed) {
-                true => (ErrorKind::Unavailable, "the store did not answer until the deadline"),
-                false => {
-                    (ErrorKind::Deadline, "other tasks waited for the same key until the deadline")
-                }
-            };
-            Error::new(kind, message)
-        })
+    /// Adds a task that waits for `cost` units. Returns `false` if it has a place already, which then stands
+    /// for these units too.
+    fn enter(&mut self, ticket: Ticket, cost: u64, turn: &Arc<Notify>) -> bool {
+        let index = self.places.partition_point(|place| place.ticket < ticket);
+        let is_new = self.places.get(index).is_none_or(|place| place.ticket != ticket);
+        if is_new {
+            let sum = self.sum_before(index);
+            self.places.insert(index, Place { ticket, sum, turn: Arc::clone(turn) });
+        }
+        self.places.range_mut(index..).for_each(|place| place.sum += u128::from(cost));
+        is_new
+    }
+
+    fn leave(&mut self, ticket: Ticket) {
+        let Ok(index) = self.places.binary_search_by_key(&ticket, |place| place.ticket) else {
+            return;
+        };
+        let before = self.sum_before(index);
+        let Some(place) = self.places.remove(index) else { return };
+        if index == 0 {
+            self.front = place.sum;
+        } else {
+            let cost = place.sum - before;
+            self.places.range_mut(index..).for_each(|place| place.sum -= cost);
+        }
+    }
+
+    fn sum_before(&self, index: usize) -> u128 {
+        index.checked_sub(1).map_or(self.front, |last| self.places[last].sum)
+    }
+
+    /// Returns the units up to the first task with which they reach `units`.
+    fn reaching(&self, units: u64) -> u64 {
+        let sum = self.front + u128::from(units);
+        let index = self.places.partition_point(|place| place.sum < sum);
+        self.places.get(index).map_or(units, |place| self.units(place.sum))
+    }
+
+    /// Returns the units of a sum without those of the tasks that have left.
+    fn units(&self, sum: u128) -> u64 {
+        u64::try_from(sum - self.front).unwrap_or(u64::MAX)
     }
 }
 
 impl Turn<'_> {
+    /// Waits until the task is the first in the queues of all its keys.
+    pub(super) async fn first(&self, deadline: Instant) -> Result<(), Error> {
+        while !self.is_first() {
+            require_timer()?;
+            let turn = timeout_at(deadline, self.turn.notified());
+            turn.await.map_err(|_| self.missed())?;
+        }
+        Ok(())
+    }
+
     /// Tells the tasks behind this one why they wait.
     pub(super) fn set_store_down(&self, is_down: bool) {
-        for (_, queue) in &self.queues {
-            queue.is_store_down.store(is_down, Ordering::Relaxed);
+        let mut waiting = self.queue.lock();
+        for id in &self.ids {
+            if let Some(queue) = waiting.queues.get_mut(id) {
+                queue.is_store_down = is_down;
+            }
         }
+    }
+
+    fn is_first(&self) -> bool {
+        let waiting = self.queue.lock();
+        let first = |id| waiting.queues.get(id).and_then(|queue| queue.places.front());
+        self.ids.iter().all(|id| first(id).is_none_or(|place| place.ticket == self.ticket))
+    }
+
+    /// Returns the error of a task whose turn did not come until its deadline.
+    fn missed(&self) -> Error {
+        let waiting = self.queue.lock();
+        let is_down = |id| waiting.queues.get(id).is_some_and(|queue| queue.is_store_down);
+        let (kind, message) = match self.ids.iter().any(is_down) {
+            true => (ErrorKind::Unavailable, "the store did not answer until the deadline"),
+            false => {
+                (ErrorKind::Deadline, "other tasks waited for the same key until the deadline")
+            }
+        };
+        Error::new(kind, message)
     }
 }
 
@@ -142,15 +230,14 @@ pub(crate) fn require_timer() -> Result<(), Error> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.acquired.clear();
         let mut waiting = self.queue.lock();
         waiting.tasks -= 1;
-        for (id, queue) in self.queues.drain(..) {
-            drop(queue);
-            // Tasks enter a queue under the lock that is held here. If the map holds the only
-            // reference, no task is in the queue.
-            if waiting.queues.get(&id).is_some_and(|queue| Arc::strong_count(queue) == 1) {
-                waiting.queues.remove(&id);
+        for id in &self.ids {
+            let Some(queue) = waiting.queues.get_mut(id) else { continue };
+            queue.leave(self.ticket);
+            match queue.places.front() {
+                Some(first) => first.turn.notify_one(),
+                None => drop(waiting.queues.remove(id)),
             }
         }
     }

@@ -1,12 +1,18 @@
 //! The charges of a request that may wait and is checked several times.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use super::{permit::guard_answer, state::LimiterState};
+use smallvec::SmallVec;
+use tokio::{task::yield_now, time::Instant};
+
+use super::{permit::guard_answer, queue::Ticket, state::LimiterState, until_ready::MAX_WITHIN};
 use crate::{
-    decision::{ChargeReply, StoreReply},
+    algorithm::Ahead,
+    decision::{ChargeReply, Decision, StoreReply, Verdict},
     error::Error,
     policy::{Charge, Charges},
+    quota::Quota,
+    store::Request,
 };
 
 /// The charges of a request that is checked until it is admitted. Its trials are decided once, when it
@@ -19,6 +25,9 @@ pub(super) struct RepeatedCheck<'l, 'p> {
     /// The positions of the trials, and the replies to them.
     trials: Vec<(usize, ChargeReply)>,
 }
+
+/// The most peeks for one denial, if others are admitted meanwhile.
+const MAX_LOOKS: u32 = 3;
 
 impl<'l, 'p> RepeatedCheck<'l, 'p> {
     /// Decides the trials. If the store fails, they spend nothing.
@@ -45,6 +54,94 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
         let answer = self.state.acquire(&self.repeated);
         let reply = guard_answer(self.state, &self.repeated, answer).await?;
         Ok(self.with_trials(reply))
+    }
+
+    /// Returns the denial of the check if its turn in the queues of these charges comes after `deadline`,
+    /// because of the units for which others wait.
+    pub(super) async fn denial_if_late(
+        &self,
+        queued: &[Charge<'p>],
+        ticket: Ticket,
+        deadline: Instant,
+    ) -> Result<Option<Decision<'p>>, Error> {
+        // Those that wait for a unit in flight may get one at any time.
+        let ahead = || -> SmallVec<[Option<Ahead>; 1]> {
+            let queued = queued.iter().filter(|charge| !charge.quota().is_concurrent());
+            queued.map(|charge| self.ahead(charge, ticket).1).collect()
+        };
+        let mut before = ahead();
+        for is_last in (1..=MAX_LOOKS).map(|look| look == MAX_LOOKS) {
+            if before.iter().all(Option::is_none) {
+                break;
+            }
+            let (denial, wait) = self.denial(queued, ticket).await?;
+            if wait.is_none_or(|wait| Instant::now() + wait.min(MAX_WITHIN) <= deadline) {
+                break;
+            }
+            // If a task was admitted meanwhile, its units may have been counted twice: in the queue, and by
+            // the store. It has left the queue once it has read its reply.
+            yield_now().await;
+            let after = ahead();
+            if is_last || after == before {
+                return Ok(Some(denial));
+            }
+            before = after;
+        }
+        Ok(None)
+    }
+
+    /// Returns the denial of the check, with the wait for its turn in the queues of these charges. Also returns
+    /// this wait, if it is known. It is not if the fallback decides under a share of the limit.
+    pub(super) async fn denial(
+        &self,
+        queued: &[Charge<'p>],
+        ticket: Ticket,
+    ) -> Result<(Decision<'p>, Option<Duration>), Error> {
+        let turn = |charge: &Charge<'p>| {
+            let is_queued = charge.is_live() && queued.iter().any(|it| it.is_same_line(charge));
+            is_queued.then(|| {
+                let (quota, ahead) = self.ahead(charge, ticket);
+                let alone = || Ahead::new(&quota, charge.cost(), 0, |units| units);
+                (quota, ahead.unwrap_or_else(alone))
+            })
+        };
+        let turns: Vec<_> = self.repeated.iter().map(turn).collect();
+        let asked = self.repeated.iter().zip(&turns).map(|(charge, turn)| match turn {
+            Some((quota, ahead)) if charge.cost() <= quota.capacity() => {
+                charge.clone().with_cost(ahead.units_to_ask(quota))
+            }
+            _ => charge.clone(),
+        });
+        let asked: Vec<_> = asked.collect();
+        let mut reply = self.state.store.call(Request::Peek(&asked)).await?;
+        let mut longest = None;
+        for (line, turn) in reply.charges.iter_mut().zip(&turns) {
+            let Some((quota, ahead)) = turn.as_ref() else { continue };
+            if line.verdict == Verdict::OverCapacity {
+                longest = Some(Duration::MAX);
+                continue;
+            }
+            let is_known = line.standing.limit == quota.capacity() && !quota.is_concurrent();
+            let wait = match is_known {
+                true => ahead.wait(quota, reply.time, &line.standing),
+                false => line.standing.retry_after.unwrap_or(line.standing.next_after),
+            };
+            line.verdict = Verdict::Refused;
+            line.standing.retry_after = Some(wait.max(1));
+            longest = longest.max(is_known.then_some(Duration::from_micros(wait)));
+        }
+        let denial = Decision::new(&mut self.charges.clone(), self.with_trials(reply))?;
+        Ok((denial, longest))
+    }
+
+    /// Returns the quota by which the store counts a charge, and the units ahead of it in its queue, if there
+    /// are any.
+    fn ahead(&self, charge: &Charge<'_>, ticket: Ticket) -> (Quota, Option<Ahead>) {
+        let quota = match self.state.store.is_embedded() {
+            true => *charge.quota(),
+            false => charge.quota().counted(),
+        };
+        (quota, self.state.queue.ahead(charge, &quota, ticket))
     }
 
     /// Puts the replies to the trials into the reply to all charges.

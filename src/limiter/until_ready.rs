@@ -40,7 +40,14 @@ where
     let mut enforced = charges.iter().filter(|charge| charge.is_live());
     let waits_for_store = enforced.any(|charge| charge.on_failure() == OnFailure::Deny);
     let check = RepeatedCheck::new(state, charges).await;
-    let turn = state.queue.turn(check.charges(), deadline).await?;
+    let ticket = state.queue.ticket();
+    let turn = state.queue.enter(check.charges(), ticket)?;
+    // Without a reply of the store, the task waits for its turn.
+    if let Ok(Some(denial)) = check.denial_if_late(check.charges(), ticket, deadline).await {
+        state.report(&denial);
+        return Ok(denial);
+    }
+    turn.first(deadline).await?;
     let (mut pause, mut poll) = (MIN_PAUSE, MIN_POLL);
     let decision = loop {
         gate(deadline).await?;
@@ -74,7 +81,10 @@ where
 /// Returns the time until the next check. A unit in flight may be released at any time, so under a
 /// concurrency limit the store is asked again after `poll`.
 pub(super) fn wait_of(denied: &Denied<'_>, poll: &mut Duration) -> Option<Duration> {
-    let wait = denied.retry_after()?;
+    let Some(wait) = denied.retry_after() else {
+        // The store has named no wait, or the deny cache does not know it.
+        return (!denied.is_over_capacity()).then_some(MAX_POLL);
+    };
     if !denied.binding().is_some_and(|binding| binding.quota().is_concurrent()) {
         return Some(wait);
     }

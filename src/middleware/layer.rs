@@ -239,8 +239,14 @@ impl RateLimitLayer {
     ///
     /// - The requests of one key are admitted in the order in which they came, and no faster than the
     ///   quota allows. A request within its limits does not wait, unless others wait for the same key.
-    /// - A request whose units would come back after `max` is denied at once. The requests that wait for
-    ///   the same key count, with 1 unit each.
+    ///   Over a remote store, requests that are decided at the same time may pass each other.
+    /// - A request whose units would come back after `max`, behind those of the requests that wait for the
+    ///   same key, is denied at once. `Retry-After` is the time until its turn. Example: of 100 requests under
+    ///   `20/s` that may wait for 2 s, 20 pass at once, 20 after 1 s, 20 after 2 s, and 40 are denied at once.
+    /// - A request that waits is denied later only if its turn comes late by more than an eighth of `max`,
+    ///   because other processes, checks that do not wait, or a slow store have delayed it.
+    /// - Under a [sliding counter](crate::Algorithm::SlidingCounter), the time of a turn is an estimate for
+    ///   costs above 1. With leases or [`Regions`](crate::Regions), it is an estimate too.
     /// - At most [`Limiter::MAX_WAITING`] requests of a limiter wait in this process. The next one is
     ///   denied at once.
     /// - If the client disconnects, the server drops the request. It leaves the queue and has spent

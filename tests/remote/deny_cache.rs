@@ -176,27 +176,69 @@ async fn a_cost_over_capacity_costs_the_store_one_call() {
     assert_eq!(remote.calls(), 1);
 }
 
+/// The wait for the second key of a check is not known, so the store is asked for it: a limited number of times
+/// a second. Beyond that, the denial has no wait.
 #[tokio::test]
-async fn an_invented_second_key_costs_the_store_nothing() {
+async fn invented_second_keys_cost_the_store_a_bounded_number_of_calls() {
     let clock = ManualClock::at(START);
     let (limiter, remote) = cached(&clock);
     let (address, account) = (policy("address", "5/h"), policy("account", "100/h"));
     spend(&limiter, address.charge("1.2.3.4", 5)).await;
     clock.advance(Duration::from_secs(1));
-    let calls = remote.calls();
-    for made_up in 0..1_000_u64 {
-        let charges = [address.charge("1.2.3.4", 1), account.charge(made_up, 1)];
-        let Decision::Denied(denied) = limiter.check(charges).await.unwrap() else { panic!() };
-        assert_eq!(denied.retry_after(), Some(Duration::from_secs(3_599)));
-        assert_eq!(denied.binding().unwrap().policy().name(), "address");
-        let other = denied.outcomes().get(1).unwrap();
-        let standing = (other.standing().remaining(), other.granted());
-        assert_eq!((other.verdict(), standing), (Verdict::Passed, (100, 0)));
-        let charges = [address.charge("1.2.3.4", 1), account.charge(made_up, 101)];
-        let Decision::Denied(denied) = limiter.check(charges).await.unwrap() else { panic!() };
-        assert!(denied.is_over_capacity());
+    // The first check of each second finds no entry for the address either.
+    for (second, calls, cost) in [(0, 1_001, 1), (1, 1_001, 1), (2, 1, 101)] {
+        let before = remote.calls();
+        for made_up in 0..5_000_u64 {
+            let key = made_up + 5_000 * second;
+            let charges = [address.charge("1.2.3.4", 1), account.charge(key, cost)];
+            let Decision::Denied(denied) = limiter.check(charges).await.unwrap() else { panic!() };
+            let other = denied.outcomes().get(1).unwrap();
+            let standing = (other.standing().remaining(), other.granted());
+            assert_eq!(standing, (100, 0));
+            // A cost over the capacity never passes, whatever the wait for the other key is.
+            assert_eq!(denied.is_over_capacity(), cost == 101);
+            let has_wait = made_up < calls && cost == 1;
+            let wait = Duration::from_secs(3_599 - second);
+            assert_eq!(denied.retry_after(), has_wait.then_some(wait), "{made_up}");
+        }
+        assert_eq!(remote.calls() - before, calls);
+        clock.advance(Duration::from_secs(1));
     }
-    assert_eq!(remote.calls(), calls + 1);
+}
+
+/// The second key waits longer than the one that the cache knows.
+#[tokio::test]
+async fn a_wait_from_the_cache_is_that_of_all_charges() {
+    let clock = ManualClock::at(START);
+    let (limiter, _) = cached(&clock);
+    let (second, day) = (policy("second", "1/s"), policy("day", "2/day"));
+    spend(&limiter, day.charge("alice", 2)).await;
+    clock.advance(Duration::from_millis(1_500));
+    spend(&limiter, second.charge("alice", 1)).await;
+    for expected in [Source::Shared, Source::Cache] {
+        let charges = [second.charge("alice", 1), day.charge("alice", 1)];
+        let Decision::Denied(denied) = limiter.check(charges).await.unwrap() else { panic!() };
+        assert_eq!(denied.retry_after(), Some(Duration::from_millis(86_398_500)));
+        assert_eq!(Decision::Denied(denied).source(), expected);
+    }
+}
+
+/// A job waits on, although the cache does not know for how long.
+#[tokio::test(start_paused = true)]
+async fn a_job_waits_although_the_cache_knows_no_wait() {
+    let clock = ManualClock::at(START);
+    let (limiter, _) = cached(&clock);
+    let (all, own) = (policy("all", "5/s"), policy("own", "5/s"));
+    spend(&limiter, all.charge("all", 5)).await;
+    for made_up in 0..2_000_u64 {
+        let charges = [all.charge("all", 1), own.charge(made_up, 1)];
+        assert!(!limiter.check(charges).await.unwrap().is_allowed());
+    }
+    let charges = [all.charge("all", 1), own.charge("job", 1)];
+    let mut job = Box::pin(limiter.until_ready(charges, Duration::from_secs(5)));
+    assert!(futures_util::poll!(&mut job).is_pending());
+    clock.advance(Duration::from_secs(1));
+    assert!(job.await.unwrap().is_allowed());
 }
 
 /// A quota that comes back a thousand times a second costs one call for each unit that does.

@@ -1123,3 +1123,48 @@ fn a_renewal_that_the_store_denies_is_counted_as_denied() {
         assert!((least..=most).contains(&counted), "{result}: {counted}");
     }
 }
+
+/// Three processes under a leased bucket, which fall silent after a denial: renewals in flight and the refunds
+/// of stocks do not make its wait too short.
+#[tokio::test(start_paused = true)]
+async fn a_wait_under_a_lease_is_long_enough_if_others_take_no_units() {
+    let case = Case::new();
+    *case.store.delay.lock().expect("no panic") = Duration::from_millis(1);
+    let policy = policy("p", "300/s token-bucket(100) leased(100ms)");
+    let limiters = [case.limiter.clone(), case.process(), case.process()];
+    let pass = async |micros: u64| {
+        case.clock.advance(Duration::from_micros(micros));
+        sleep(Duration::from_micros(micros)).await;
+    };
+    let mut denials = 0;
+    for round in 0..400_u64 {
+        // A busy time of a random length, and then silence.
+        let mut last = None;
+        'busy: for step in 0..20 + round * 7 % 41 {
+            for (index, limiter) in limiters.iter().enumerate() {
+                for _ in 0..1 + (round + step) % 3 {
+                    let check = limiter.check(policy.charge("alice", 1 + step % 2));
+                    let mut check = Box::pin(check);
+                    let decision = loop {
+                        if let std::task::Poll::Ready(decision) = futures_util::poll!(&mut check) {
+                            break decision.expect("a decision");
+                        }
+                        pass(100).await;
+                    };
+                    if let (Decision::Denied(denied), 0, 10..) = (&decision, index, step) {
+                        last = Some((denied.retry_after().expect("a wait"), 1 + step % 2));
+                        break 'busy;
+                    }
+                }
+            }
+            pass(1_000).await;
+        }
+        let Some((wait, cost)) = last else { continue };
+        denials += 1;
+        pass(wait.as_micros() as u64).await;
+        let peek = limiters[0].peek(policy.charge("alice", cost)).await.expect("an answer");
+        assert!(peek.is_allowed(), "{round}: {cost} units after {wait:?}");
+        pass(50_000).await;
+    }
+    assert!(denials > 100, "{denials}");
+}

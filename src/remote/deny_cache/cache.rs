@@ -1,6 +1,12 @@
 //! The interface of the cache to the pipeline.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use smallvec::SmallVec;
 
@@ -26,6 +32,19 @@ pub(in crate::remote) struct DenyCache {
     /// The longest time between the end of a caller's wait and the arrival of its request at the
     /// store, in microseconds.
     max_delay: u64,
+    /// The current second, and the number of checks that were sent in it because of a key without an entry.
+    sent_unknown: AtomicU64,
+}
+
+/// The most checks a second that are sent to the store although it denies them, to learn the wait for a key
+/// without an entry. It bounds the calls that clients can cause who invent a key for each request.
+const MAX_UNKNOWN_PER_SECOND: u64 = 1_000;
+
+/// A denial that the cache implies.
+struct ImpliedDenial {
+    reply: StoreReply,
+    /// True if the wait for a key without an entry may be longer than that of the reply.
+    is_wait_unknown: bool,
 }
 
 /// A request in flight. [`DenyCache::record`] or [`DenyCache::abandon`] ends it.
@@ -60,7 +79,8 @@ impl DenyCache {
     /// Creates a cache for a store at which requests arrive no later than `max_delay` after their
     /// callers have stopped waiting.
     pub(in crate::remote) fn new(clock: Arc<dyn Clock>, max_delay: Duration) -> Self {
-        Self { table: CacheTable::new(), clock, max_delay: micros(max_delay) }
+        let max_delay = micros(max_delay);
+        Self { table: CacheTable::new(), clock, max_delay, sent_unknown: AtomicU64::new(0) }
     }
 
     /// Looks up a request before it is sent.
@@ -75,12 +95,13 @@ impl DenyCache {
         match request {
             Request::Acquire(charges) => {
                 let check = self.look_up(charges);
+                let now = check.time.as_micros();
                 match self.denial(&check, charges) {
-                    Some(reply) => {
+                    Some(denial) if !denial.is_wait_unknown || !self.may_send_unknown(now) => {
                         telemetry::denied_from_cache();
-                        Err(reply)
+                        Err(denial.into_reply())
                     }
-                    None => Ok(TrackedRequest::Check(check)),
+                    _ => Ok(TrackedRequest::Check(check)),
                 }
             }
             Request::Peek(_) => Ok(TrackedRequest::Untracked),
@@ -161,12 +182,13 @@ impl DenyCache {
     /// refused. A check with a [trial](Charge::trial) always goes to the store, which counts the trial also
     /// if it denies the check.
     #[inline]
-    fn denial(&self, check: &SentCheck, charges: &[Charge<'_>]) -> Option<StoreReply> {
+    fn denial(&self, check: &SentCheck, charges: &[Charge<'_>]) -> Option<ImpliedDenial> {
         if charges.iter().any(Charge::is_trial) {
             return None;
         }
         let now = check.time.as_micros();
-        let (mut refused, mut time) = (false, 0);
+        let (mut refused, mut is_wait_unknown, mut never_passes, mut time) =
+            (false, false, false, 0);
         let mut replies = SmallVec::new();
         for (key, charge) in check.keys.iter().zip(charges) {
             let (quota, cost) = (charge.quota().counted(), charge.cost());
@@ -178,11 +200,28 @@ impl DenyCache {
                     reply
                 }
                 Found::Void => return None,
-                Found::Nothing => unknown(&quota, cost),
+                Found::Nothing => {
+                    is_wait_unknown |= charge.is_live() && cost > 0;
+                    unknown(&quota, cost)
+                }
             });
+            never_passes |= charge.is_live() && cost > quota.capacity();
         }
         let time = Timestamp::from_micros(time);
-        refused.then_some(StoreReply { time, source: Source::Cache, charges: replies })
+        refused.then_some(ImpliedDenial {
+            reply: StoreReply { time, source: Source::Cache, charges: replies },
+            is_wait_unknown: is_wait_unknown && !never_passes,
+        })
+    }
+
+    /// Counts a check with a key without an entry. Returns `false` if too many were sent in this second.
+    fn may_send_unknown(&self, now: u64) -> bool {
+        let second = (now / 1_000_000) << 16;
+        let add = |sent: u64| {
+            let sent = if sent & !0xffff == second { sent & 0xffff } else { 0 };
+            (sent < MAX_UNKNOWN_PER_SECOND).then_some(second | (sent + 1))
+        };
+        self.sent_unknown.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
     }
 
     fn record_check(&self, check: &SentCheck, charges: &[Charge<'_>], reply: &StoreReply) {
@@ -239,5 +278,15 @@ impl DenyCache {
         if let Some(denial) = denial {
             self.table.insert(key.fingerprint, quota, changes, asked_at, denial);
         }
+    }
+}
+
+impl ImpliedDenial {
+    /// Returns the reply, without a wait if that is not known.
+    fn into_reply(mut self) -> StoreReply {
+        if self.is_wait_unknown {
+            self.reply.charges.iter_mut().for_each(|it| it.standing.retry_after = None);
+        }
+        self.reply
     }
 }

@@ -1,6 +1,7 @@
 //! Requests over their limit that wait inside the layer.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -15,7 +16,9 @@ use tokio::time::{Instant, sleep};
 
 use super::checks::START;
 use crate::{
-    Fixture, micros, policy,
+    Fixture,
+    calm::on_a_calm_machine,
+    micros, policy,
     web::{http1, serve},
 };
 
@@ -47,4 +50,64 @@ pub async fn requests_over_their_limit_wait(fixture: Fixture) {
     for (units, time) in (0..REQUESTS).zip(&*admitted) {
         assert!(*time >= START + units * MICROS_PER_UNIT, "{units} units: {admitted:?}");
     }
+}
+
+/// Serves all requests of a burst whose turn comes within the longest delay, and denies the others at once.
+pub async fn requests_that_would_come_too_late_are_denied_at_once(fixture: Fixture) {
+    let attempts = AtomicU64::new(0);
+    on_a_calm_machine(async || burst(&fixture, attempts.fetch_add(1, SeqCst)).await).await;
+}
+
+/// Returns an error if a denial came late, or a turn.
+async fn burst(fixture: &Fixture, attempt: u64) -> Result<(), String> {
+    const LIMIT: u64 = 10;
+    const WINDOW: Duration = Duration::from_millis(500);
+    /// Two windows, and half a window by which timers and the store may be late.
+    const DELAY: Duration = Duration::from_millis(1_250);
+    fixture.set(START);
+    let start = Instant::now();
+    let mut tasks = Vec::new();
+    for algorithm in ["", " fixed-window", " token-bucket(10)", " leased(20ms)"] {
+        let policy = policy("p", &format!("{LIMIT}/{}ms{algorithm}", WINDOW.as_millis()));
+        let rule = Rule::new(policy, move |_: &Parts| (algorithm, attempt));
+        let layer = RateLimitLayer::new(fixture.limiter.clone(), rule).delay(DELAY);
+        let address = serve(Router::new().route("/", get(async || ())).layer(layer)).await;
+        for _ in 0..5 * LIMIT {
+            tasks.push(tokio::spawn(async move {
+                let mut client = http1(address).await;
+                let sent = Instant::now();
+                let status = client.get("/").await.status;
+                (algorithm, status, sent.elapsed())
+            }));
+        }
+    }
+    // The clock of the store keeps pace with the one by which the requests wait.
+    while !tasks.iter().all(|task| task.is_finished()) {
+        sleep(Duration::from_millis(1)).await;
+        fixture.set(START + micros(start.elapsed()));
+    }
+    let mut served = HashMap::<_, u64>::new();
+    for task in tasks {
+        let (algorithm, status, elapsed) = task.await.expect("no panic");
+        match status {
+            200 => *served.entry(algorithm).or_default() += 1,
+            429 if elapsed < WINDOW => {}
+            429 => return Err(format!("{algorithm}: denied after {elapsed:?}")),
+            other => panic!("status {other}"),
+        }
+    }
+    // The first window, and those that begin within the delay. A bucket refills in between.
+    for (algorithm, least, most) in [
+        ("", 3 * LIMIT, 3 * LIMIT),
+        (" fixed-window", 3 * LIMIT, 4 * LIMIT),
+        (" token-bucket(10)", 3 * LIMIT, 4 * LIMIT),
+        (" leased(20ms)", 2 * LIMIT, 3 * LIMIT),
+    ] {
+        let served = served.get(algorithm).copied().unwrap_or_default();
+        assert!(served <= most, "{algorithm}: {served}");
+        if served < least {
+            return Err(format!("{algorithm}: {served} served"));
+        }
+    }
+    Ok(())
 }

@@ -36,7 +36,8 @@ macro_rules! store_contract {
                     a_raised_concurrency_acts_at_once, a_lowered_concurrency_lets_work_end,
                     a_renewal_keeps_its_unit, an_old_unit_stays_among_many_released,
                     a_unit_is_released_behind_a_block;
-                delays: requests_over_their_limit_wait;
+                delays: requests_over_their_limit_wait,
+                    requests_that_would_come_too_late_are_denied_at_once;
                 blocks: a_penalty_spends_beyond_the_limit, a_penalty_can_be_refunded,
                     a_penalty_of_a_bucket_is_at_most_a_burst_and_a_limit,
                     a_block_refuses_until_it_ends, a_block_of_a_key_that_has_spent_nothing,

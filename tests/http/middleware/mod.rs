@@ -7,6 +7,7 @@ mod delay;
 mod headers;
 mod on_denied;
 mod trials;
+mod turns;
 mod verdicts;
 
 use std::{
