@@ -60,6 +60,9 @@ impl Server {
     /// to other machines without tokens.
     pub async fn new(settings: Settings) -> Result<Self, ServerError> {
         validate(&settings)?;
+        for warning in &settings.warnings {
+            tracing::warn!(target: "plimsoll", "{warning}");
+        }
         // The recorder comes first, so that it receives all metrics.
         let metrics = Metrics::install()?;
         let limits = Limits::read(&settings)?;
