@@ -105,7 +105,8 @@ fn each_kind_of_redis_is_named_in_their_way() {
         assert!(text.contains(expected), "{variables:?}: {text}");
         assert!(!text.contains("the-password"), "{text}");
     }
-    let redis = Server::start_in(&[], &["--requirepass", "p@ss/w#rd"]);
+    let redis = Server::start();
+    redis.ask::<()>("CONFIG SET requirepass p@ss/w#rd");
     let url = format!("127.0.0.1:{}", redis.port);
     let service = Service::start_with(
         &[],
@@ -249,4 +250,68 @@ fn no_file_of_a_folder_is_left_out() {
     write("team/other", &LIMITS.replace("shop", "other"));
     let (passed, text) = check(&[], &["--config", path]);
     assert!(passed && text.contains("2 domains"), "{text}");
+}
+
+/// Without the number of instances, each of them admits the whole limit.
+#[test]
+fn instances_without_redis_admit_their_share_if_a_file_says_how_many_they_are() {
+    let (folder, root) = (directory(), root());
+    let limits = folder.join("limits.toml");
+    fs::write(&limits, "policies = {}\n\n[resilience]\ninstances = 3\n").unwrap();
+    let flags = [
+        &["--config", limits.to_str().unwrap(), "--envoy-config", &root][..],
+        &["--redis", "redis://127.0.0.1:1/", "--redis-lazy"],
+    ]
+    .concat();
+    for _ in 0..2 {
+        let service = Service::start(&flags);
+        assert_eq!([(); 2].map(|()| status(&service)), [200, 429]);
+    }
+}
+
+/// The variables of `src/settings/settings.go`, which the page lists.
+const VARIABLES: &str = "BACKEND_TYPE CACHE_KEY_PREFIX CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS \
+    CONFIG_GRPC_XDS_CLIENT_TLS_CERT CONFIG_GRPC_XDS_CLIENT_TLS_KEY CONFIG_GRPC_XDS_NODE_ID \
+    CONFIG_GRPC_XDS_NODE_METADATA CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL \
+    CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN CONFIG_GRPC_XDS_SERVER_URL \
+    CONFIG_GRPC_XDS_SERVER_USE_TLS CONFIG_TYPE DEBUG_HOST DEBUG_PORT DISABLE_STATS \
+    EXPIRATION_JITTER_MAX_SECONDS EXTRA_TAGS FORCE_START_WITHOUT_INITIAL_CONFIG \
+    GRPC_CLIENT_TLS_CACERT GRPC_CLIENT_TLS_SAN GRPC_HOST GRPC_MAX_CONNECTION_AGE \
+    GRPC_MAX_CONNECTION_AGE_GRACE GRPC_PORT GRPC_SERVER_TLS_CERT GRPC_SERVER_TLS_KEY \
+    GRPC_SERVER_USE_TLS GRPC_UDS HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED HOST LIMIT_LIMIT_HEADER \
+    LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER LIMIT_RESPONSE_HEADERS_ENABLED \
+    LOCAL_CACHE_SIZE_IN_BYTES LOG_FORMAT LOG_LEVEL MEMCACHE_HOST_PORT MEMCACHE_MAX_IDLE_CONNS \
+    MEMCACHE_SRV MEMCACHE_SRV_REFRESH MEMCACHE_TLS MEMCACHE_TLS_CACERT MEMCACHE_TLS_CLIENT_CERT \
+    MEMCACHE_TLS_CLIENT_KEY MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION MERGE_DOMAIN_CONFIG \
+    NEAR_LIMIT_RATIO PORT PROMETHEUS_ADDR PROMETHEUS_MAPPER_YAML PROMETHEUS_PATH \
+    PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS QUOTA_MODE REDIS_AUTH \
+    REDIS_CLUSTER_PIPELINE_PARALLELISM REDIS_HEALTH_CHECK_ACTIVE_CONNECTION REDIS_PERSECOND \
+    REDIS_PERSECOND_AUTH REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM \
+    REDIS_PERSECOND_PIPELINE_LIMIT REDIS_PERSECOND_PIPELINE_WINDOW \
+    REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR REDIS_PERSECOND_POOL_SIZE \
+    REDIS_PERSECOND_SENTINEL_AUTH REDIS_PERSECOND_SOCKET_TYPE REDIS_PERSECOND_TIMEOUT \
+    REDIS_PERSECOND_TLS REDIS_PERSECOND_TYPE REDIS_PERSECOND_URL REDIS_PIPELINE_LIMIT \
+    REDIS_PIPELINE_WINDOW REDIS_POOL_ON_EMPTY_BEHAVIOR REDIS_POOL_SIZE REDIS_SENTINEL_AUTH \
+    REDIS_SOCKET_TYPE REDIS_STARTUP_INITIAL_INTERVAL REDIS_STARTUP_MAX_ELAPSED_TIME \
+    REDIS_STARTUP_MAX_INTERVAL REDIS_TIMEOUT REDIS_TLS REDIS_TLS_CACERT REDIS_TLS_CLIENT_CERT \
+    REDIS_TLS_CLIENT_KEY REDIS_TLS_SKIP_HOSTNAME_VERIFICATION REDIS_TYPE REDIS_URL \
+    RESPONSE_DYNAMIC_METADATA RUNTIME_APPDIRECTORY RUNTIME_IGNOREDOTFILES RUNTIME_ROOT \
+    RUNTIME_SUBDIRECTORY RUNTIME_WATCH_ROOT SHADOW_MODE STATSD_HOST STATSD_PORT \
+    STATS_FLUSH_INTERVAL STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT TRACING_ENABLED \
+    TRACING_EXPORTER_PROTOCOL TRACING_SAMPLING_RATE TRACING_SERVICE_INSTANCE_ID \
+    TRACING_SERVICE_NAME TRACING_SERVICE_NAMESPACE USE_DOG_STATSD USE_DOG_STATSD_MOGRIFIERS \
+    USE_PROMETHEUS USE_STATSD XDS_CLIENT_BACKOFF_INITIAL_INTERVAL XDS_CLIENT_BACKOFF_JITTER \
+    XDS_CLIENT_BACKOFF_MAX_INTERVAL XDS_CLIENT_BACKOFF_RANDOM_FACTOR \
+    XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
+
+#[test]
+fn the_page_lists_each_variable_once() {
+    let page = include_str!("../../docs/moving-from-envoy-ratelimit.md");
+    let table = page.split("| variable of envoyproxy/ratelimit | here |").nth(1).unwrap();
+    let names = table.lines().filter_map(|row| row.strip_prefix("| `")?.split(" | ").next());
+    let mut names: Vec<_> =
+        names.flat_map(|names| names.split(", ")).map(|name| name.trim_matches('`')).collect();
+    names.sort_unstable();
+    let expected: Vec<_> = VARIABLES.split_whitespace().collect();
+    assert_eq!((names.len(), names), (114, expected));
 }
