@@ -34,7 +34,7 @@ pub fn check(settings: &Settings) -> Result<String, ServerError> {
         1 => format!("{valid}, 1 domain of envoyproxy/ratelimit"),
         domains => format!("{valid}, {domains} domains of envoyproxy/ratelimit"),
     };
-    let warnings = settings.warnings.iter().map(|warning| format!("\nwarning: {warning}"));
+    let warnings = limits.warnings().iter().map(|warning| format!("\nwarning: {warning}"));
     Ok(valid + &warnings.collect::<String>())
 }
 

@@ -60,12 +60,12 @@ impl Server {
     /// to other machines without tokens.
     pub async fn new(settings: Settings) -> Result<Self, ServerError> {
         validate(&settings)?;
-        for warning in &settings.warnings {
-            tracing::warn!(target: "plimsoll", "{warning}");
-        }
         // The recorder comes first, so that it receives all metrics.
         let metrics = Metrics::install()?;
         let limits = Limits::read(&settings)?;
+        for warning in limits.warnings() {
+            tracing::warn!(target: "plimsoll", "{warning}");
+        }
         let limiter = limits.connect().await?;
         let overrides = limits.overrides(&limiter, &settings).await?;
         let (overrides, offenders) = match settings.shows_keys {

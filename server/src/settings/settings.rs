@@ -71,7 +71,7 @@ pub struct Settings {
     pub instance: Option<String>,
     /// True if operators see keys, and not digests.
     pub shows_keys: bool,
-    /// What an operator should know, and does not prevent the start.
+    /// The warnings for the operator. The service starts all the same.
     pub(crate) warnings: Vec<String>,
 }
 

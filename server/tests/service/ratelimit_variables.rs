@@ -233,6 +233,13 @@ fn no_file_of_a_folder_is_left_out() {
     write("team/b.yaml", "policies: { b: 1/s }");
     let (passed, text) = check(&[], &["--config", path]);
     assert!(passed && text.contains("2 policies"), "{text}");
+    // A hidden one is named.
+    write(".draft.toml", "policies.c = '1/s'");
+    fs::create_dir(folder.join("..2026")).unwrap();
+    let (passed, text) = check(&[], &["--config", path]);
+    let expected = "warning: not read, because the names begin with a dot: ";
+    assert!(passed && text.contains("2 policies") && text.contains(expected), "{text}");
+    assert!(text.trim_end().ends_with("/.draft.toml"), "{text}");
     for name in ["c.conf", "c.YAML", "c", "README.md", "a.toml~"] {
         write(name, "policies.c = '1/s'");
         let (passed, text) = check(&[], &["--config", path]);

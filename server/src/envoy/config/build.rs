@@ -18,7 +18,7 @@ use super::{
     metadata,
     pattern::Pattern,
     rule::{Counted, DeniedHits, Limit, Rule, RulePlace},
-    spec::{DescriptorSpec, FileSpec, LimitSpec, ONE_LIMIT, Scalar},
+    spec::{DescriptorSpec, FileSpec, LimitSpec, ONE_LIMIT, Scalar, misplaced},
     tree::{Domain, Node},
 };
 use crate::envoy::{
@@ -309,33 +309,4 @@ fn policy_name(domain: &str, shown: &str, id: &str) -> String {
     let room = Policy::MAX_NAME_CHARS - 2 * DIGEST_BYTES - 1;
     let name: String = format!("envoy.{domain}.{shown}").chars().map(readable).take(room).collect();
     format!("{name}-{digest}")
-}
-
-/// Returns the mistake of an unknown field, with the place where the field belongs if there is one, or of a second
-/// limit, with the way to it.
-fn misplaced(mistake: Mistake) -> Mistake {
-    const OF_DESCRIPTORS: [&str; 6] = [
-        "shadow_mode",
-        "quota_mode",
-        "detailed_metric",
-        "value_to_metric",
-        "share_threshold",
-        "metadata",
-    ];
-    const OF_LIMITS: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "replaces", "name"];
-    let message = mistake.to_string();
-    if message.contains("duplicate") && message.contains("rate_limit") {
-        return mistake.allowed(ONE_LIMIT);
-    }
-    let Some(field) = message.strip_prefix("unknown field `").and_then(|it| it.strip_suffix('`'))
-    else {
-        return mistake;
-    };
-    if OF_DESCRIPTORS.contains(&field) {
-        mistake.allowed(format_args!("`{field}` in a descriptor, beside its `key`"))
-    } else if OF_LIMITS.contains(&field) {
-        mistake.allowed(format_args!("`{field}` in a `rate_limit`"))
-    } else {
-        mistake
-    }
 }

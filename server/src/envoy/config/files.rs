@@ -8,7 +8,7 @@ use std::{
 
 use plimsoll_control::{ConfigError, Format, document::Mistake};
 
-use crate::folder;
+use crate::folder::Folder;
 
 /// The largest file, in bytes.
 pub(crate) const MAX_BYTES: u64 = 8 << 20;
@@ -76,7 +76,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Files, Vec<ConfigError>> {
 
 fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::metadata(path)?.is_dir() {
-        true => folder::files(path),
+        true => Ok(Folder::read(path)?.files),
         false => Ok(vec![path.to_owned()]),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use plimsoll_control::document::At;
+use plimsoll_control::document::{At, Mistake};
 use serde::{
     Deserialize, Deserializer,
     de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
@@ -137,5 +137,34 @@ impl<'de> Deserialize<'de> for Scalar {
         }
 
         from.deserialize_any(ScalarVisitor)
+    }
+}
+
+/// Returns the mistake of an unknown field, with the place where the field belongs if there is one, or of a second
+/// limit, with the way to it.
+pub(super) fn misplaced(mistake: Mistake) -> Mistake {
+    const OF_DESCRIPTORS: [&str; 6] = [
+        "shadow_mode",
+        "quota_mode",
+        "detailed_metric",
+        "value_to_metric",
+        "share_threshold",
+        "metadata",
+    ];
+    const OF_LIMITS: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "replaces", "name"];
+    let message = mistake.to_string();
+    if message.contains("duplicate") && message.contains("rate_limit") {
+        return mistake.allowed(ONE_LIMIT);
+    }
+    let Some(field) = message.strip_prefix("unknown field `").and_then(|it| it.strip_suffix('`'))
+    else {
+        return mistake;
+    };
+    if OF_DESCRIPTORS.contains(&field) {
+        mistake.allowed(format_args!("`{field}` in a descriptor, beside its `key`"))
+    } else if OF_LIMITS.contains(&field) {
+        mistake.allowed(format_args!("`{field}` in a `rate_limit`"))
+    } else {
+        mistake
     }
 }
