@@ -127,7 +127,8 @@ fn switches(
     mut envoy: EnvoyOptions,
     variable: &Variables<'_>,
 ) -> Result<EnvoyOptions, SettingsError> {
-    let switches: [(&str, fn(EnvoyOptions, bool) -> EnvoyOptions); 4] = [
+    type Set = fn(EnvoyOptions, bool) -> EnvoyOptions;
+    let switches: [(&str, Set); 4] = [
         ("SHADOW_MODE", EnvoyOptions::shadow_mode),
         ("QUOTA_MODE", EnvoyOptions::quota_mode),
         ("MERGE_DOMAIN_CONFIG", EnvoyOptions::merge_domains),
