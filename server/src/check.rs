@@ -29,11 +29,13 @@ pub fn check(settings: &Settings) -> Result<String, ServerError> {
     let count = limits.registry().policies().len();
     let policies = if count == 1 { "policy" } else { "policies" };
     let valid = format!("the settings and the limits are valid: {count} {policies}");
-    Ok(match limits.domains() {
+    let valid = match limits.domains() {
         0 => valid,
         1 => format!("{valid}, 1 domain of envoyproxy/ratelimit"),
         domains => format!("{valid}, {domains} domains of envoyproxy/ratelimit"),
-    })
+    };
+    let warnings = limits.warnings().iter().map(|warning| format!("\nwarning: {warning}"));
+    Ok(valid + &warnings.collect::<String>())
 }
 
 /// Returns an error if a URL of Redis is not valid. The error contains no URL, because it may have a password.

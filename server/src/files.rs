@@ -3,13 +3,19 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 
+use plimsoll_control::Format;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::settings::Settings;
+use crate::{
+    envoy::MAX_FILE_BYTES,
+    folder::{self, Folder},
+    settings::Settings,
+};
 
 /// The error of limits that cannot be used.
 pub(crate) type LimitsError = Box<dyn std::error::Error + Send + Sync>;
@@ -24,12 +30,13 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Finds the files that the settings name: a file itself, and the files of a folder in the order of their
-    /// names. A file with the field `domain` has the format of envoyproxy/ratelimit.
+    /// Finds the files that the settings name: a file itself, and the files below a folder in the order of their
+    /// paths. A file with the field `domain` has the format of envoyproxy/ratelimit.
     ///
     /// # Errors
     ///
-    /// Returns an error if a folder cannot be read, has no file with limits, or has files of both formats.
+    /// Returns an error if a folder cannot be read or has no file, and if it has a file that has no limits, or files
+    /// of both formats.
     pub(crate) fn find(settings: &Settings) -> Result<Self, LimitsError> {
         let mut files = Self { limits: Vec::new(), envoy: settings.envoy_configs.clone() };
         for path in &settings.configs {
@@ -44,51 +51,68 @@ impl Files {
         Ok(files)
     }
 
+    /// Returns a warning about the files and folders that are not read because their names begin with a dot.
+    pub(crate) fn warning(settings: &Settings) -> Option<String> {
+        let folders = settings.configs.iter().chain(&settings.envoy_configs);
+        // An error is reported by what reads the files.
+        let found = folders.filter_map(|path| Folder::read(path).ok());
+        let hidden: Vec<_> = found.flat_map(|found| found.hidden).collect();
+        let named = || folder::listed(&hidden);
+        (!hidden.is_empty())
+            .then(|| format!("not read, because the names begin with a dot: {}", named()))
+    }
+
     fn add_folder(&mut self, path: &Path) -> Result<(), LimitsError> {
         let folder = path.display();
-        let unreadable = |error| format!("the folder {folder} cannot be read: {error}");
-        let mut found = Vec::new();
-        for entry in fs::read_dir(path).map_err(unreadable)? {
-            let file = entry.map_err(unreadable)?.path();
-            if is_config(&file) {
-                found.push(file);
+        let found = Folder::read(path)
+            .map_err(|error| format!("the folder {folder} cannot be read: {error}"))?;
+        let (envoy, limits): (Vec<_>, Vec<_>) =
+            found.files.into_iter().partition(|it| has_domain(it));
+        match (envoy.is_empty(), limits.is_empty()) {
+            (true, true) => {
+                let allowed = "a file with limits, whose name does not begin with a dot";
+                return Err(format!("the folder {folder} has no file, allowed is {allowed}").into());
             }
-        }
-        found.sort();
-        let count = found.iter().filter(|file| has_domain(file)).count();
-        if found.is_empty() {
-            let allowed = ".toml, .yaml, .yml or .json file";
-            return Err(format!("the folder {folder} has no {allowed}").into());
-        } else if count == 0 {
-            self.limits.extend(found);
-        } else if count == found.len() {
             // The folder itself, so that new files in it are found.
-            self.envoy.push(path.to_owned());
-        } else {
-            return Err(format!(
-                "the folder {folder} has files of plimsoll and of envoyproxy/ratelimit, allowed is a folder \
-                 for each format"
-            )
-            .into());
+            (false, true) => self.envoy.push(path.to_owned()),
+            (false, false) => {
+                let allowed = "a folder for each format";
+                return Err(format!(
+                    "the folder {folder} has files of envoyproxy/ratelimit with a `domain` ({}), and files \
+                     without ({}), allowed is {allowed}",
+                    folder::listed(&envoy),
+                    folder::listed(&limits),
+                )
+                .into());
+            }
+            (true, false) => {
+                let is_other = |file: &&PathBuf| Format::of_path(file).is_none();
+                let others: Vec<_> = limits.iter().filter(is_other).cloned().collect();
+                if !others.is_empty() {
+                    return Err(format!(
+                        "the folder {folder} has files that would not be read ({}), allowed are .toml, .yaml, \
+                         .yml and .json files, and files of envoyproxy/ratelimit with a `domain`",
+                        folder::listed(&others),
+                    )
+                    .into());
+                }
+                self.limits.extend(limits);
+            }
         }
         Ok(())
     }
 }
 
-/// Returns whether a file has limits. The files of a ConfigMap are symbolic links, and hidden folders hold
-/// what they point to.
-fn is_config(file: &Path) -> bool {
-    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    !name.starts_with('.')
-        && ["toml", "yaml", "yml", "json"].contains(&extension(file))
-        && file.is_file()
-}
-
 /// Returns whether a file has the field `domain`. One that cannot be read or parsed is reported by what reads it.
 fn has_domain(file: &Path) -> bool {
-    let Ok(text) = fs::read_to_string(file) else { return false };
-    match extension(file) {
-        "yaml" | "yml" => {
+    let Ok(text) = text(file) else { return false };
+    match Format::of_path(file) {
+        Some(Format::Toml) => false,
+        Some(Format::Json) => {
+            serde_json::from_str::<Value>(&text).is_ok_and(|value| value.get("domain").is_some())
+        }
+        // A file of envoyproxy/ratelimit may have any name.
+        _ => {
             if let Ok(fields) = serde_saphyr::from_str::<BTreeMap<String, IgnoredAny>>(&text) {
                 return fields.contains_key("domain");
             }
@@ -99,15 +123,13 @@ fn has_domain(file: &Path) -> bool {
             text.lines()
                 .any(|line| !line.starts_with(' ') && field(line).as_deref() == Some("domain"))
         }
-        "json" => {
-            serde_json::from_str::<Value>(&text).is_ok_and(|value| value.get("domain").is_some())
-        }
-        _ => false,
     }
 }
 
-fn extension(file: &Path) -> &str {
-    file.extension().and_then(|extension| extension.to_str()).unwrap_or_default()
+fn text(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(file)?.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -130,6 +152,9 @@ mod tests {
             ("i.yaml", "{\n  policies: {domain: 5/min}\n}", false),
             ("j.yaml", "domain: shop\ndescriptors: [\n", true),
             ("k.yaml", "? domain\n: shop\n", true),
+            ("l.conf", "domain: shop", true),
+            ("m", "domain: shop\n  key: [", true),
+            ("README.md", "# Limits\n\nThe domain: shop", false),
         ];
         for (name, text, expected) in cases {
             let file = folder.join(name);

@@ -12,6 +12,7 @@ pub mod access;
 mod check;
 pub mod envoy;
 mod files;
+mod folder;
 mod grpc;
 mod health;
 pub mod http;

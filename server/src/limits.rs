@@ -22,6 +22,8 @@ pub(crate) struct Limits {
     store: StoreConfig,
     /// The files of envoyproxy/ratelimit.
     envoy: Option<EnvoyConfig>,
+    /// The warnings for the operator. The service starts all the same.
+    warnings: Vec<String>,
 }
 
 impl Limits {
@@ -33,6 +35,7 @@ impl Limits {
     pub(crate) fn read(settings: &Settings) -> Result<Self, LimitsError> {
         let registry = Registry::default();
         let files = Files::find(settings)?;
+        let warnings = settings.warnings.iter().cloned().chain(Files::warning(settings)).collect();
         let envoy = match files.envoy.is_empty() {
             true => None,
             false => Some(EnvoyConfig::load_with(&files.envoy, settings.envoy.clone())?),
@@ -54,7 +57,7 @@ impl Limits {
             drop(registered.switch());
         }
         let store = store(&configs, settings)?;
-        Ok(Self { configs, registry, store, envoy })
+        Ok(Self { configs, registry, store, envoy, warnings })
     }
 
     /// Returns the rate limit service of the files of envoyproxy/ratelimit, if there are any.
@@ -70,6 +73,11 @@ impl Limits {
         let Some(config) = self.envoy.clone() else { return Ok(None) };
         let (limiter, registry) = (limiter.clone(), self.registry.clone());
         Ok(Some(Envoy::new_registered(config, limiter, registry, activity.clone())?))
+    }
+
+    /// Returns the warnings for the operator. The service starts all the same.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Returns the number of domains of envoyproxy/ratelimit.

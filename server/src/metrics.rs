@@ -61,6 +61,10 @@ fn describe() {
         "plimsoll_server_accepted_connections_total",
         "Connections that a listener has accepted."
     );
+    metrics::describe_gauge!(
+        "plimsoll_server_envoy_kept_domains",
+        "Domains of envoyproxy/ratelimit that no file has any more, and whose limits stay in force."
+    );
     let version = env!("CARGO_PKG_VERSION");
     metrics::describe_gauge!("plimsoll_server_info", "The version of the service. The value is 1.");
     metrics::gauge!("plimsoll_server_info", "version" => version).set(1.0);

@@ -63,6 +63,9 @@ impl Server {
         // The recorder comes first, so that it receives all metrics.
         let metrics = Metrics::install()?;
         let limits = Limits::read(&settings)?;
+        for warning in limits.warnings() {
+            tracing::warn!(target: "plimsoll", "{warning}");
+        }
         let limiter = limits.connect().await?;
         let overrides = limits.overrides(&limiter, &settings).await?;
         let (overrides, offenders) = match settings.shows_keys {

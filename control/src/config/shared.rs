@@ -136,7 +136,16 @@ impl Shared {
     ) -> Result<(), ConfigError> {
         state.followers.retain(|follower| follower.strong_count() > 0);
         let needs_rules = !state.followers.is_empty();
+        let source = Source::File(self.name.as_str().into());
+        let mut before = self.registry.policies();
+        before.retain(|registered| registered.configured().1 == source);
         let (rules, store) = apply(text, self.format, &self.registry, &self.name, needs_rules)?;
+        let names = before.iter().map(|registered| registered.policy().name());
+        let gone: Vec<_> = names.filter(|name| self.registry.get(name).is_none()).collect();
+        if !gone.is_empty() {
+            let gone = gone.join(", ");
+            tracing::warn!(target: "plimsoll", "{} no longer has these policies: {gone}", self.name);
+        }
         let followers = state.followers.iter().filter_map(Weak::upgrade);
         let followed = followers.map(|it| it.follow(&rules)).fold(Ok(()), Result::and);
         state.rules = rules;
@@ -159,10 +168,14 @@ fn apply(
     needs_rules: bool,
 ) -> Result<(Rules, StoreConfig), ConfigError> {
     let apply = |text: &str| {
-        if text.trim().is_empty() {
-            return Err(Mistake::new("the file is empty"));
-        }
-        let plan = Plan::new(FileSpec::deserialize(&parse(text, format)?)?, registry)?;
+        let is_blank = text.trim().is_empty();
+        let document = if is_blank { None } else { Some(parse(text, format)?) };
+        let document = document.filter(|document| !document.is_empty());
+        let Some(document) = document else {
+            // A lost text must not end the limits.
+            return Err(Mistake::new("the file is empty").allowed("`policies = {}` for no limits"));
+        };
+        let plan = Plan::new(FileSpec::deserialize(&document)?, registry)?;
         if needs_rules && !plan.has_rules() {
             return Err(no_rules());
         }

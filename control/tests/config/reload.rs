@@ -119,6 +119,33 @@ async fn a_file_with_a_mistake_changes_nothing_until_it_is_mended() {
     assert_eq!(service.status("/").await, 429);
 }
 
+#[test]
+fn a_text_without_a_field_is_refused_and_policies_that_go_are_reported() {
+    let directory = Directory::new("no-field");
+    for (name, some, empty) in [
+        ("a.toml", "policies = { api = '2/h', b = '1/h' }", "# later\n"),
+        ("a.yaml", "policies: { api: 2/h, b: 1/h }", "# later\n---\n"),
+        ("b.yaml", "policies: { api: 2/h, b: 1/h }", "{}\n"),
+        ("a.json", r#"{"policies": {"api": "2/h", "b": "1/h"}}"#, "{ }"),
+    ] {
+        let config = Config::from_path(directory.write(name, some)).unwrap();
+        let log = Log::default();
+        let reload = |text: &str| {
+            directory.write(name, text);
+            tracing::subscriber::with_default(log.clone(), || config.reload())
+        };
+        let error = reload(empty).unwrap_err();
+        assert!(error.message().contains("is empty"), "{name}: {error}");
+        assert!(error.to_string().contains("`policies = {}`"), "{name}: {error}");
+        assert_eq!(config.registry().policies().len(), 2, "{name}");
+        assert!(!log.take().iter().any(|event| event.contains("no longer")), "{name}");
+        assert_eq!(reload(&some.replace("api", "other")), Ok(true));
+        let events = log.take();
+        let gone = events.iter().find(|event| event.contains("no longer")).unwrap();
+        assert!(gone.starts_with("WARN") && gone.ends_with("policies: api"), "{gone}");
+    }
+}
+
 #[tokio::test]
 async fn rules_that_come_and_go_act_on_new_requests() {
     let directory = Directory::new("rules");

@@ -95,7 +95,10 @@ impl Envoy {
 
     /// Watches the files: a change is in force within a second. A change with a mistake is reported once as
     /// an event, and in the metric `ratelimit_service_config_load_error`, and the configuration stays in
-    /// force.
+    /// force. A domain that no file has any more stays in force too, as an event and the metric
+    /// `plimsoll_server_envoy_kept_domains` report, unless [`EnvoyOptions::remove_domains`] is set.
+    ///
+    /// [`EnvoyOptions::remove_domains`]: super::EnvoyOptions::remove_domains
     ///
     /// # Panics
     ///
@@ -154,5 +157,6 @@ mod tests {
         write("domain: other");
         polled();
         assert!(envoy.config().tree.domain("other").is_some() && error().is_none());
+        assert!(envoy.config().tree.domain("shop").is_some(), "no file says that it ends");
     }
 }

@@ -1,6 +1,6 @@
 //! The differences between this service and envoyproxy/ratelimit under a configuration.
 
-use std::{collections::HashSet, fmt};
+use std::{collections::HashSet, fmt, sync::Arc};
 
 use plimsoll::{Algorithm, Quota};
 
@@ -20,7 +20,8 @@ pub struct Finding {
     rule: String,
     change: String,
     reason: String,
-    others: Vec<(String, usize)>,
+    /// The limit, the file and the line of each.
+    others: Vec<(String, Arc<str>, usize)>,
 }
 
 /// The most limits that a finding names beside its first.
@@ -43,10 +44,10 @@ impl Finding {
         self.kind
     }
 
-    /// Returns the other limits of the file with the same finding: the domain and the path of the descriptors,
-    /// and the line.
-    pub fn others(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.others.iter().map(|(rule, line)| (&**rule, *line))
+    /// Returns the other limits with the same finding: the domain and the path of the descriptors, the file, and the
+    /// line.
+    pub fn others(&self) -> impl Iterator<Item = (&str, &str, usize)> {
+        self.others.iter().map(|(rule, file, line)| (&**rule, &**file, *line))
     }
 
     /// Returns the name of the file.
@@ -88,9 +89,12 @@ impl fmt::Display for Finding {
             FindingKind::Suspicious => "suspicious",
         };
         write!(f, "{kind}: {rule}: {change}\n  --> {file}:{line}\n   = reason: {reason}")?;
-        for (index, (rule, line)) in others.iter().take(MAX_NAMED).enumerate() {
+        for (index, (rule, other, line)) in others.iter().take(MAX_NAMED).enumerate() {
             let before = if index == 0 { "\n   = also:" } else { "," };
-            write!(f, "{before} {rule} (line {line})")?;
+            match **other == **file {
+                true => write!(f, "{before} {rule} (line {line})")?,
+                false => write!(f, "{before} {rule} ({other}:{line})")?,
+            }
         }
         match others.len().saturating_sub(MAX_NAMED) {
             0 => Ok(()),
@@ -99,8 +103,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Returns the findings about the limits of a configuration, in the order of the files. Equal findings about limits
-/// of one file are one.
+/// Returns the findings about the limits of a configuration, in the order of the files. Equal findings are
+/// one.
 #[must_use]
 pub fn lint(config: &EnvoyConfig) -> Vec<Finding> {
     let rules = config.tree.rules_and_values();
@@ -220,16 +224,15 @@ impl Lint<'_> {
         change: impl Into<String>,
         reason: impl Into<String>,
     ) {
-        let (file, line) = (&*rule.place.file, rule.place.line);
+        let (file, line) = (&rule.place.file, rule.place.line);
         let (name, change, reason) = (rule.metric_key.to_string(), change.into(), reason.into());
-        let is_equal = |it: &&mut Finding| {
-            (it.kind, &*it.file, &it.change, &it.reason) == (kind, file, &change, &reason)
-        };
+        let is_equal =
+            |it: &&mut Finding| (it.kind, &it.change, &it.reason) == (kind, &change, &reason);
         if let Some(equal) = self.findings.iter_mut().find(is_equal) {
-            equal.others.push((name, line));
+            equal.others.push((name, Arc::clone(file), line));
             return;
         }
-        let (file, rule, others) = (file.to_owned(), name, Vec::new());
+        let (file, rule, others) = (file.to_string(), name, Vec::new());
         self.findings.push(Finding { kind, file, line, rule, change, reason, others });
     }
 }

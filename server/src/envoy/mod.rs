@@ -37,5 +37,8 @@ pub use self::{
     watch::EnvoyWatch,
 };
 
+/// The largest file of a configuration, in bytes.
+pub(crate) const MAX_FILE_BYTES: u64 = config::MAX_BYTES;
+
 /// The largest message of Envoy, in bytes, for the bounds of the listeners.
 pub(crate) const MAX_MESSAGE_BYTES: usize = request::MAX_MESSAGE_BYTES;

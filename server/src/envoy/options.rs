@@ -21,6 +21,7 @@ pub struct EnvoyOptions {
     pub(super) decide: Decide,
     pub(super) algorithm: Algorithm,
     pub(super) merge_domains: bool,
+    pub(super) remove_domains: bool,
     pub(super) shadow_mode: bool,
     pub(super) quota_mode: bool,
     pub(super) on_failure: OnFailure,
@@ -64,6 +65,7 @@ impl Default for EnvoyOptions {
             decide: Decide::default(),
             algorithm: Self::DEFAULT_ALGORITHM,
             merge_domains: false,
+            remove_domains: false,
             shadow_mode: false,
             quota_mode: false,
             on_failure: OnFailure::default(),
@@ -101,6 +103,15 @@ impl EnvoyOptions {
     #[must_use]
     pub fn merge_domains(mut self, merge: bool) -> Self {
         self.merge_domains = merge;
+        self
+    }
+
+    /// Sets whether the limits of a domain end when no file has the domain any more. By default they stay in force
+    /// until a restart, because a file can be lost by accident. A file with a `domain` and no `descriptors` ends
+    /// the limits of its domain in any case.
+    #[must_use]
+    pub fn remove_domains(mut self, remove: bool) -> Self {
+        self.remove_domains = remove;
         self
     }
 

@@ -10,7 +10,7 @@ use plimsoll::Limiter;
 use plimsoll_control::{Registry, admin::Activity};
 
 use super::{
-    config::{EnvoyConfig, EnvoyConfigError, Source},
+    config::{EnvoyConfig, EnvoyConfigError, Files},
     stats::Stats,
 };
 
@@ -28,10 +28,10 @@ pub(super) struct Shared {
 /// The state of the last reload.
 #[derive(Default)]
 pub(super) struct Reload {
-    /// The texts that were read last. A file may be half written, so texts are taken once they stay.
-    seen: Option<Vec<Source>>,
-    /// The texts that were read last and have a mistake. [`Shared::poll`] does not parse them again.
-    rejected: Option<Vec<Source>>,
+    /// The files that were read last. A file may be half written, so files are taken once they stay.
+    seen: Option<Files>,
+    /// The files that were read last and have a mistake. [`Shared::poll`] does not parse them again.
+    rejected: Option<Files>,
     /// The error that was reported last.
     pub(super) error: Option<EnvoyConfigError>,
 }
@@ -56,15 +56,15 @@ impl Shared {
     /// Returns an error if a file cannot be read or has a mistake. The configuration stays in force.
     pub(super) fn reload(&self) -> Result<bool, EnvoyConfigError> {
         let config = self.config.load_full();
-        let sources = config.sources_now();
-        self.apply(&config, sources)
+        let files = config.files_now();
+        self.apply(&config, files)
     }
 
     /// Reads the files again, if they have stayed the same since the last call, and were not rejected.
     pub(super) fn poll(&self) {
         let config = self.config.load_full();
-        let sources = config.sources_now();
-        let seen = sources.as_ref().ok().cloned();
+        let files = config.files_now();
+        let seen = files.as_ref().ok().cloned();
         let is_new = {
             let mut reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
             let is_settled = reload.seen == seen;
@@ -74,24 +74,24 @@ impl Shared {
         };
         if is_new {
             // An error is reported where it occurs.
-            let _ = self.apply(&config, sources);
+            let _ = self.apply(&config, files);
         }
     }
 
     fn apply(
         &self,
         config: &EnvoyConfig,
-        sources: Result<Vec<Source>, EnvoyConfigError>,
+        files: Result<Files, EnvoyConfigError>,
     ) -> Result<bool, EnvoyConfigError> {
         if !config.has_files() {
             return Ok(false);
         }
         let mut rejected = None;
-        let read = sources.and_then(|sources| match config.is_of(&sources) {
+        let read = files.and_then(|files| match config.is_of(&files) {
             true => Ok(None),
             false => {
-                let read = config.with_sources(sources.clone());
-                rejected = read.is_err().then_some(sources);
+                let read = config.with_files(files.clone());
+                rejected = read.is_err().then_some(files);
                 read.map(Some)
             }
         });
@@ -108,10 +108,8 @@ impl Shared {
             }
             Ok(Some(new)) => {
                 reload.error = None;
-                let domains = new.domains();
+                self.report(config, &new);
                 self.config.store(Arc::new(new));
-                self.stats.config_load_success.increment(1);
-                tracing::info!(domains, "the limits for Envoy were read again");
                 Ok(true)
             }
             Err(error) => {
@@ -122,6 +120,22 @@ impl Shared {
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// Reports that a configuration comes into force, and which domains it keeps, once for each change of them.
+    fn report(&self, before: &EnvoyConfig, new: &EnvoyConfig) {
+        let kept: Vec<_> = new.kept_domains().collect();
+        self.stats.config_load_success.increment(1);
+        self.stats.kept_domains.set(kept.len() as f64);
+        tracing::info!(domains = new.domains(), "the limits for Envoy were read again");
+        if !kept.is_empty() && !before.kept_domains().eq(kept.iter().copied()) {
+            tracing::warn!(
+                "no file has the limits for Envoy of these domains any more, and they stay in force until \
+                 a restart: {}. To remove limits, leave a file with the `domain` and no `descriptors`, or \
+                 set `remove-domains`",
+                kept.join(", ")
+            );
         }
     }
 }

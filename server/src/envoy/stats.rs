@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use metrics::{Counter, Histogram, counter, histogram};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use super::metric_key::MetricKey;
 
@@ -23,6 +23,8 @@ pub(super) struct Stats {
     pub(super) service_error: Counter,
     pub(super) config_load_success: Counter,
     pub(super) config_load_error: Counter,
+    /// Has no counterpart in envoyproxy/ratelimit.
+    pub(super) kept_domains: Gauge,
     pub(super) global_shadow_mode: Counter,
     pub(super) domain_not_found: Counter,
     total_requests: Counter,
@@ -61,6 +63,7 @@ impl Stats {
             service_error: error("service_error"),
             config_load_success: counter!("ratelimit_service_config_load_success"),
             config_load_error: counter!("ratelimit_service_config_load_error"),
+            kept_domains: gauge!("plimsoll_server_envoy_kept_domains"),
             global_shadow_mode: counter!("ratelimit_service_global_shadow_mode"),
             domain_not_found: counter!("ratelimit_service_rate_limit_domain_not_found"),
             total_requests: counter!("ratelimit_service_total_requests", "grpc_method" => method),

@@ -11,8 +11,8 @@ impl SettingsError {
         Self(format!("{field} is {found}, allowed is {allowed}"))
     }
 
-    /// Creates the error of a file that cannot be read or parsed.
-    pub(super) fn of_file(message: String) -> Self {
+    /// Creates an error with this text.
+    pub(super) fn with_text(message: String) -> Self {
         Self(message)
     }
 }

@@ -57,14 +57,19 @@ impl Flags {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read, or a value is not allowed.
+    /// Returns an error if the file cannot be read, a value is not allowed, or a variable of envoyproxy/ratelimit
+    /// cannot be followed.
     pub fn settings(self) -> Result<Settings, SettingsError> {
         let mut options = self.options;
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let [token, admin_token, receipt_secret] = SECRETS.map(variable);
         (options.token, options.admin_token) = (token, admin_token);
         options.receipt_secret = receipt_secret;
-        Settings::new(options, self.settings.as_deref())
+        match self.lint_envoy {
+            // The limits are those of the flag.
+            Some(_) => Settings::new(options, self.settings.as_deref(), &|_| None),
+            None => Settings::new(options, self.settings.as_deref(), &variable),
+        }
     }
 }
 

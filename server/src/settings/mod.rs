@@ -4,6 +4,7 @@ mod bounds;
 mod error;
 mod flags;
 mod options;
+mod ratelimit;
 mod secrets;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod settings;

@@ -54,6 +54,11 @@ pub(super) struct Options {
     #[arg(long, env = "PLIMSOLL_ENVOY_ALGORITHM", value_name = "NAME", help_heading = "Limits")]
     #[serde(skip)]
     pub(super) envoy_algorithm: Option<super::values::Counting>,
+    /// End the limits of a domain when no file has it any more. By default they stay until a restart [default: false]
+    #[arg(long, env = "PLIMSOLL_ENVOY_REMOVE_DOMAINS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", value_name = "BOOL", help_heading = "Limits")]
+    #[serde(skip)]
+    pub(super) envoy_remove_domains: Option<bool>,
     /// All switches of the service for Envoy.
     #[arg(skip)]
     pub(super) envoy: Option<EnvoyOptions>,

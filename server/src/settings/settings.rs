@@ -15,6 +15,7 @@ use super::{
     bounds::DAY,
     error::SettingsError,
     options::{Options, RoleOption},
+    ratelimit::{self, Variables},
     secrets::resolve,
     values::{Counting, Deciding, Failure},
 };
@@ -70,6 +71,8 @@ pub struct Settings {
     pub instance: Option<String>,
     /// True if operators see keys, and not digests.
     pub shows_keys: bool,
+    /// The warnings for the operator. The service starts all the same.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// The servers of Redis.
@@ -89,16 +92,22 @@ pub enum RedisServers {
 }
 
 impl Settings {
-    /// Returns the settings of these options, and of the file where they are not set.
+    /// Returns the settings of these options, of the file where they are not set, and of the variables of
+    /// envoyproxy/ratelimit if both name no limits.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be read, or a value is not allowed.
-    pub(super) fn new(upper: Options, file: Option<&Path>) -> Result<Self, SettingsError> {
+    pub(super) fn new(
+        upper: Options,
+        file: Option<&Path>,
+        variables: &Variables<'_>,
+    ) -> Result<Self, SettingsError> {
         let options = match file {
             Some(path) => upper.or(read(path)?),
             None => upper,
         };
+        let (options, warnings) = ratelimit::complete(options, variables)?;
         let loopback = |port| Address::At(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let token_of =
             |field, token: Option<&String>| token.map(|token| resolve(field, token)).transpose();
@@ -127,14 +136,25 @@ impl Settings {
             operators,
             has_operators,
             envoy: envoy(&options),
-            configs: options.config.unwrap_or_default(),
-            envoy_configs: options.envoy_config.unwrap_or_default(),
+            configs: paths("config", options.config)?,
+            envoy_configs: paths("envoy-config", options.envoy_config)?,
             overrides_redis: options.overrides_redis,
             log_format: options.log_format.unwrap_or_default(),
             log: options.log.unwrap_or_else(|| "info".to_owned()),
             instance: options.instance,
             shows_keys: options.show_keys.unwrap_or(false),
+            warnings,
         })
+    }
+}
+
+/// Returns the paths of a setting. A list without a path would start the service with other limits than meant.
+fn paths(field: &str, paths: Option<Vec<PathBuf>>) -> Result<Vec<PathBuf>, SettingsError> {
+    match paths {
+        Some(paths) if paths.is_empty() => {
+            Err(SettingsError::new(field, "an empty list", "one path or more"))
+        }
+        paths => Ok(paths.unwrap_or_default()),
     }
 }
 
@@ -142,12 +162,12 @@ impl Settings {
 fn read(path: &Path) -> Result<Options, SettingsError> {
     let name = path.display();
     let text = fs::read_to_string(path).map_err(|error| {
-        SettingsError::of_file(format!("the settings {name} cannot be read: {error}"))
+        SettingsError::with_text(format!("the settings {name} cannot be read: {error}"))
     })?;
     let mut options: Options = toml::from_str(&text).map_err(|error| {
         // The whole text of the error shows the line, which may have a token.
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-        SettingsError::of_file(format!("{name}:{line}: {}", error.message()))
+        SettingsError::with_text(format!("{name}:{line}: {}", error.message()))
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));
     for path in options.config.iter_mut().chain(&mut options.envoy_config).flatten() {
@@ -184,6 +204,9 @@ fn envoy(options: &Options) -> EnvoyOptions {
     }
     if let Some(Counting(algorithm)) = options.envoy_algorithm {
         envoy = envoy.algorithm(algorithm);
+    }
+    if let Some(remove) = options.envoy_remove_domains {
+        envoy = envoy.remove_domains(remove);
     }
     if let Some(Failure(on_failure)) = options.on_failure {
         envoy = envoy.on_failure(on_failure);

@@ -3,6 +3,7 @@
 #![allow(missing_docs, reason = "a test")]
 
 mod decisions;
+mod files;
 mod from_the_clock;
 mod hits;
 mod json;

@@ -121,12 +121,12 @@ fn files_and_folders_are_read() {
         ("a.yaml", format!("domain: a\n{limit}")),
         ("c.json", r#"{"domain": "c", "descriptors": [{"key": "user"}]}"#.to_owned()),
         (".hidden.yaml", "hidden: yes".to_owned()),
-        ("notes.txt", "no configuration".to_owned()),
-        ("alone", format!("domain: d\n{limit}")),
     ] {
         std::fs::write(folder.join(name), text).unwrap();
     }
-    let config = EnvoyConfig::load([&folder, &folder.join("alone")]).unwrap();
+    let alone = plimsoll_testing::servers::directory().join("alone");
+    std::fs::write(&alone, format!("domain: d\n{limit}")).unwrap();
+    let config = EnvoyConfig::load([&folder, &alone]).unwrap();
     assert_eq!(config.domains(), 4);
     let dump = config.dump();
     for domain in ["a", "b", "d"] {
@@ -135,4 +135,22 @@ fn files_and_folders_are_read() {
     let error = EnvoyConfig::load([folder.join("nothing")]).unwrap_err();
     assert!(error.to_string().contains("the file cannot be read"), "{error}");
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A descriptor has one limit, also with envoyproxy/ratelimit.
+#[test]
+fn a_second_limit_of_a_descriptor_is_an_error_that_names_the_way_to_it() {
+    let limit = |unit: &str| format!("{{ unit: {unit}, requests_per_unit: 5 }}");
+    let (second, day) = (limit("second"), limit("day"));
+    for descriptor in [
+        format!("  - key: user\n    rate_limit: {second}\n    rate_limit: {day}\n"),
+        format!("  - key: user\n    rate_limit: [{second}, {day}]\n"),
+        format!("  - key: user\n    rate_limit: {second}\n  - key: user\n    rate_limit: {day}\n"),
+    ] {
+        let text = format!("domain: shop\ndescriptors:\n{descriptor}");
+        let error = EnvoyConfig::from_text("shop.yaml", &text, EnvoyOptions::default());
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("second descriptor with another `descriptor_key`"), "{error}");
+        assert!(error.contains("shop.yaml:"), "{error}");
+    }
 }

@@ -1,14 +1,18 @@
 //! Changes of the files.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit::{
     Minute, Second,
 };
 use plimsoll::Limiter;
 use plimsoll_control::{Offenders, Registry, admin::Activity};
-use plimsoll_server::envoy::{Envoy, EnvoyConfig};
-use plimsoll_testing::servers::directory;
+use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
+use plimsoll_testing::{log::Log, servers::directory};
 
 use crate::{
     metrics::{assert_has, measured_with},
@@ -76,11 +80,171 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 0 }
 ";
 
+/// The limits of two domains, in a folder of their own.
+fn two_domains() -> PathBuf {
+    let folder = directory().join("limits");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("shop.yaml"), limit(1)).unwrap();
+    fs::write(folder.join("other.yaml"), limit(1).replace("shop", "other")).unwrap();
+    folder
+}
+
+fn kept(service: &Service) -> Vec<String> {
+    service.envoy.config().kept_domains().map(str::to_owned).collect()
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|&text| text.into()).collect()
+}
+
+/// Ways in which files lose domains, and the domains that no file has then.
+type Loss = (fn(&Path), &'static [&'static str]);
+
+#[test]
+fn a_domain_that_no_file_has_any_more_stays_in_force_and_is_reported_once() {
+    let losses: [Loss; 7] = [
+        (|folder| fs::remove_file(folder.join("shop.yaml")).unwrap(), &["shop"]),
+        (
+            |folder| fs::rename(folder.join("shop.yaml"), folder.join(".shop.yaml")).unwrap(),
+            &["shop"],
+        ),
+        (
+            |folder| {
+                fs::create_dir(folder.join(".old")).unwrap();
+                fs::rename(folder.join("shop.yaml"), folder.join(".old/shop.yaml")).unwrap();
+            },
+            &["shop"],
+        ),
+        (
+            |folder| {
+                let renamed = limit(1).replace("shop", "stores");
+                fs::write(folder.join("shop.yaml"), renamed).unwrap();
+            },
+            &["shop"],
+        ),
+        (|folder| fs::rename(folder, folder.with_extension("old")).unwrap(), &["other", "shop"]),
+        (
+            |folder| {
+                fs::remove_dir_all(folder).unwrap();
+                fs::create_dir(folder).unwrap();
+            },
+            &["other", "shop"],
+        ),
+        // A file that replaces the folder.
+        (
+            |folder| {
+                fs::remove_dir_all(folder).unwrap();
+                fs::write(folder, limit(1)).unwrap();
+            },
+            &["other"],
+        ),
+    ];
+    for (number, (lose, expected)) in losses.into_iter().enumerate() {
+        let folder = two_domains();
+        let log = Log::default();
+        let load = || Service::of(EnvoyConfig::load([&folder]).unwrap());
+        let text = measured_with(load, async |service| {
+            for domain in ["shop", "other"] {
+                assert_eq!(service.says(domain, "user=a").await, Says::Ok(1, Minute, 0));
+            }
+            lose(&folder);
+            // The second reload has nothing to report.
+            let reload = || [(); 2].map(|()| service.envoy.reload().unwrap());
+            let changed = tracing::subscriber::with_default(log.clone(), reload);
+            assert_eq!((changed, kept(service)), ([true, false], owned(expected)), "{number}");
+            for domain in ["shop", "other"] {
+                assert_eq!(service.says(domain, "user=a").await, Says::Over(1, Minute));
+            }
+        });
+        assert_has(&text, &format!("plimsoll_server_envoy_kept_domains {}", expected.len()));
+        let events = log.take();
+        let warnings: Vec<_> = events.iter().filter(|event| event.starts_with("WARN")).collect();
+        assert_eq!(warnings.len(), 1, "{number}: {events:?}");
+        assert!(warnings[0].contains(&expected.join(", ")), "{warnings:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_kept_domain_ends_as_its_file_says_when_it_is_back() {
+    let folder = two_domains();
+    let shop = folder.join("shop.yaml");
+    let service = Service::of(EnvoyConfig::load([&folder]).unwrap());
+    service.says("shop", "user=a").await;
+    fs::remove_file(&shop).unwrap();
+    // The other changes of the same reload act.
+    fs::write(folder.join("other.yaml"), limit(5).replace("shop", "other")).unwrap();
+    fs::write(folder.join("new.yaml"), limit(6).replace("shop", "new")).unwrap();
+    assert!(service.envoy.reload().unwrap());
+    assert_eq!(kept(&service), ["shop"]);
+    assert_eq!(service.says("other", "user=a").await, Says::Ok(5, Minute, 4));
+    assert_eq!(service.says("new", "user=a").await, Says::Ok(6, Minute, 5));
+    assert_eq!(service.says("shop", "user=a").await, Says::Over(1, Minute));
+    // It is kept over further changes, and is that of the file when there is one, with what was spent.
+    fs::write(folder.join("new.yaml"), limit(7).replace("shop", "new")).unwrap();
+    assert!(service.envoy.reload().unwrap());
+    assert_eq!(kept(&service), ["shop"]);
+    fs::write(&shop, limit(3)).unwrap();
+    assert!(service.envoy.reload().unwrap());
+    assert_eq!(kept(&service), [] as [&str; 0]);
+    assert_eq!(service.says("shop", "user=a").await, Says::Ok(3, Minute, 1));
+    // A file without descriptors is empty on purpose.
+    for text in ["domain: shop\n", "domain: shop\ndescriptors: []\n"] {
+        fs::write(&shop, limit(1)).unwrap();
+        service.envoy.reload().unwrap();
+        fs::write(&shop, text).unwrap();
+        assert!(service.envoy.reload().unwrap());
+        assert_eq!((service.says("shop", "user=a").await, kept(&service).len()), (Says::Free, 0));
+    }
+}
+
+#[tokio::test]
+async fn files_remove_domains_if_the_options_say_so() {
+    let folder = two_domains();
+    let options = EnvoyOptions::default().remove_domains(true);
+    let service = Service::of(EnvoyConfig::load_with([&folder], options).unwrap());
+    fs::remove_file(folder.join("shop.yaml")).unwrap();
+    assert!(service.envoy.reload().unwrap());
+    assert_eq!(service.says("shop", "user=a").await, Says::Free);
+    assert_eq!(kept(&service), [] as [&str; 0]);
+    // A folder without a file is a mistake, as it is at the start.
+    fs::remove_file(folder.join("other.yaml")).unwrap();
+    let error = service.envoy.reload().unwrap_err().to_string();
+    assert!(error.contains("the folder has no file with limits"), "{error}");
+    fs::remove_dir(&folder).unwrap();
+    let error = service.envoy.reload().unwrap_err().to_string();
+    assert!(error.contains("cannot be read"), "{error}");
+    assert_eq!(service.says("other", "user=a").await, Says::Ok(1, Minute, 0));
+}
+
+#[test]
+fn a_domain_is_kept_under_the_quota_of_its_file_and_not_of_an_override() {
+    let folder = two_domains();
+    let registry = Registry::default();
+    let config = EnvoyConfig::load([&folder]).unwrap();
+    let activity = Activity::new(Offenders::new(10));
+    let envoy =
+        Envoy::new_registered(config, Limiter::in_memory(), registry.clone(), activity).unwrap();
+    let find = |domain: &str| {
+        let policies = registry.policies();
+        let mut of_domain = policies.iter().filter(|it| it.policy().name().contains(domain));
+        of_domain.next().cloned()
+    };
+    let shop = find("envoy.shop").unwrap();
+    shop.policy().set_quota("50/min".parse().unwrap()); // as an override does
+    fs::remove_file(folder.join("shop.yaml")).unwrap();
+    assert!(envoy.reload().unwrap());
+    // Operators still see it, and can override it.
+    let kept = find("envoy.shop").unwrap();
+    assert!(kept.policy().is_clone_of(shop.policy()));
+    assert_eq!(kept.configured().0.to_string(), "1/min sliding-buckets(30)");
+}
+
 #[test]
 fn a_new_file_has_a_new_domain_until_it_is_removed() {
     let folder = directory();
     fs::write(folder.join("basic.yaml"), limit(10)).unwrap();
-    let service = || Service::of(EnvoyConfig::load([&folder]).unwrap());
+    let options = EnvoyOptions::default().remove_domains(true);
+    let service = || Service::of(EnvoyConfig::load_with([&folder], options).unwrap());
     let text = measured_with(service, async |service| {
         let _watch = service.envoy.watch();
         let until = async |expected: Says| {
@@ -149,7 +313,7 @@ async fn operators_see_the_limits_in_force() {
     // A limit that stays keeps its policy.
     assert_eq!(policy.quota().limit(), 5);
     assert_eq!(quotas().len(), 2);
-    fs::remove_file(folder.join("a.yaml")).unwrap();
+    fs::write(folder.join("a.yaml"), "domain: shop").unwrap();
     assert!(envoy.reload().unwrap());
     assert_eq!(quotas(), ["7/min sliding-buckets(30)"]);
     fs::remove_dir_all(folder).unwrap();

@@ -10,6 +10,7 @@ mod grpc;
 mod hostile;
 mod outages;
 mod random;
+mod ratelimit_variables;
 mod receipts;
 mod replicas;
 mod secured;

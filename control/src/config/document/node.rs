@@ -27,6 +27,15 @@ impl Node {
     /// The maximum depth of lists and tables in each other.
     pub(super) const MAX_DEPTH: usize = 32;
 
+    /// Returns whether the document has no field, such as one of comments alone.
+    pub(in crate::config) fn is_empty(&self) -> bool {
+        match &self.value {
+            Value::Null => true,
+            Value::Table(fields) => fields.is_empty(),
+            _ => false,
+        }
+    }
+
     pub(super) fn new(value: Value, span: Range<usize>) -> Self {
         Self { value, span }
     }

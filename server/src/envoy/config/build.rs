@@ -1,6 +1,10 @@
 //! The limits of files.
 
-use std::{fmt::Write, sync::Arc};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    fmt::Write,
+    sync::Arc,
+};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::RateLimit;
 use plimsoll::{Policy, Quota};
@@ -14,8 +18,8 @@ use super::{
     metadata,
     pattern::Pattern,
     rule::{Counted, DeniedHits, Limit, Rule, RulePlace},
-    spec::{DescriptorSpec, FileSpec, LimitSpec, Scalar},
-    tree::{Domain, Node, Tree},
+    spec::{DescriptorSpec, FileSpec, LimitSpec, ONE_LIMIT, Scalar, misplaced},
+    tree::{Domain, Node},
 };
 use crate::envoy::{
     metric_key::MetricKey,
@@ -29,10 +33,10 @@ const OVERRIDE_ID: &str = "\0\0override";
 /// The most mistakes of a file that are reported at once.
 const MAX_MISTAKES: usize = 20;
 
-/// Adds the limits of files to a tree.
+/// Collects the limits of files by domain.
 pub(super) struct Builder<'o> {
     pub(super) options: &'o EnvoyOptions,
-    pub(super) tree: Tree,
+    pub(super) domains: HashMap<Box<str>, Domain>,
     pub(super) errors: Vec<ConfigError>,
 }
 
@@ -59,9 +63,11 @@ impl Builder<'_> {
     /// Adds the limits of a file, or its mistakes.
     pub(super) fn add(&mut self, name: &str, format: Format, text: &str) {
         let before = self.errors.len();
-        match document::read::<FileSpec>(text, format) {
+        match document::read::<Option<FileSpec>>(text, format) {
             Err(mistake) => self.errors.push(ConfigError::new(misplaced(mistake), name, text)),
             Ok(spec) => {
+                // A file of comments has no value.
+                let spec = spec.unwrap_or_default();
                 let lines = text.match_indices('\n').map(|(at, _)| at + 1);
                 let file = File {
                     options: self.options,
@@ -86,16 +92,16 @@ impl Builder<'_> {
             file.mistakes.push(Mistake::new("the field `domain` is missing or empty").at(place));
             return file.mistakes;
         }
-        if self.tree.domains.contains_key(domain) && !merges {
+        if self.domains.contains_key(domain) && !merges {
             let found = format!("the domain `{domain}` is there twice");
             let allowed = "one file for each domain, unless domains are merged";
             file.mistakes.push(Mistake::new(found).allowed(allowed).at(place));
             return file.mistakes;
         }
-        let level = self.tree.domains.entry(domain.into());
+        let level = self.domains.entry(domain.into());
         let level = match level {
-            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::hash_map::Entry::Vacant(new) => {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
                 // The quota is that of each request.
                 match Policy::new(&policy_name(domain, "override", OVERRIDE_ID), "1/s") {
                     Ok(overrides) => new.insert(Domain { root: Node::default(), overrides }),
@@ -140,7 +146,7 @@ impl File<'_> {
         let place = spec.key.as_ref().map_or(descriptor.span.clone(), |key| key.span.clone());
         if parent.children.contains_key(&*name) {
             let found = format!("the descriptor `{name}` is there twice at this level");
-            return Err(Mistake::new(found).at(place));
+            return Err(Mistake::new(found).allowed(ONE_LIMIT).at(place));
         }
         let mut metric_key = path.metric_key.clone();
         metric_key.push(&*name);
@@ -306,29 +312,4 @@ fn policy_name(domain: &str, shown: &str, id: &str) -> String {
     let room = Policy::MAX_NAME_CHARS - 2 * DIGEST_BYTES - 1;
     let name: String = format!("envoy.{domain}.{shown}").chars().map(readable).take(room).collect();
     format!("{name}-{digest}")
-}
-
-/// Returns the mistake of an unknown field, with the place where the field belongs if there is one.
-fn misplaced(mistake: Mistake) -> Mistake {
-    const OF_DESCRIPTORS: [&str; 6] = [
-        "shadow_mode",
-        "quota_mode",
-        "detailed_metric",
-        "value_to_metric",
-        "share_threshold",
-        "metadata",
-    ];
-    const OF_LIMITS: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "replaces", "name"];
-    let message = mistake.to_string();
-    let Some(field) = message.strip_prefix("unknown field `").and_then(|it| it.strip_suffix('`'))
-    else {
-        return mistake;
-    };
-    if OF_DESCRIPTORS.contains(&field) {
-        mistake.allowed(format_args!("`{field}` in a descriptor, beside its `key`"))
-    } else if OF_LIMITS.contains(&field) {
-        mistake.allowed(format_args!("`{field}` in a `rate_limit`"))
-    } else {
-        mistake
-    }
 }

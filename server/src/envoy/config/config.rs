@@ -1,6 +1,7 @@
 //! A configuration in the format of envoyproxy/ratelimit.
 
 use std::{
+    collections::HashMap,
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -13,7 +14,7 @@ use plimsoll_control::{
 use super::{
     build::Builder,
     error::EnvoyConfigError,
-    files::{self, Source},
+    files::{self, Files, Source},
     rule::{Limit, Rule},
     tree::Tree,
 };
@@ -47,16 +48,17 @@ pub struct EnvoyConfig {
     pub(in crate::envoy) tree: Arc<Tree>,
     pub(in crate::envoy) options: EnvoyOptions,
     paths: Vec<PathBuf>,
-    sources: Arc<[Source]>,
+    files: Arc<Files>,
 }
 
 impl EnvoyConfig {
-    /// Reads files with the default [`EnvoyOptions`]. Each path is a file, or a folder of files that end
-    /// with `.yaml`, `.yml` or `.json`.
+    /// Reads files with the default [`EnvoyOptions`]. Each path is a file, or a folder. All files below a folder are
+    /// read as YAML, whatever their names are, and those that end with `.json` as JSON. Files and folders whose
+    /// names begin with a dot are not read.
     ///
     /// # Errors
     ///
-    /// Returns an error if a file cannot be read, or has a mistake.
+    /// Returns an error if a file cannot be read or has a mistake, or if a folder has no file.
     pub fn load(
         paths: impl IntoIterator<Item = impl AsRef<Path>>,
     ) -> Result<Self, EnvoyConfigError> {
@@ -67,14 +69,17 @@ impl EnvoyConfig {
     ///
     /// # Errors
     ///
-    /// Returns an error if a file cannot be read, or has a mistake.
+    /// Returns an error if a file cannot be read or has a mistake, or if a folder has no file.
     pub fn load_with(
         paths: impl IntoIterator<Item = impl AsRef<Path>>,
         options: EnvoyOptions,
     ) -> Result<Self, EnvoyConfigError> {
         let paths: Vec<_> = paths.into_iter().map(|path| path.as_ref().to_owned()).collect();
-        let sources = files::read(&paths).map_err(EnvoyConfigError::new)?;
-        Self::new(paths, sources, options)
+        let files = files::read(&paths).map_err(EnvoyConfigError::new)?;
+        if !files.missing.is_empty() {
+            return Err(EnvoyConfigError::new(files.missing));
+        }
+        Self::new(paths, files, options, None)
     }
 
     /// Reads a text in YAML. Errors call it `name`.
@@ -100,47 +105,55 @@ impl EnvoyConfig {
         options: EnvoyOptions,
     ) -> Result<Self, EnvoyConfigError> {
         let sources = texts.into_iter().map(|(name, text)| Source::yaml(name, text)).collect();
-        Self::new(Vec::new(), sources, options)
+        let files = Files { sources, missing: Vec::new() };
+        Self::new(Vec::new(), files, options, None)
     }
 
+    /// Creates the configuration of some files. It keeps the domains of the one before that the files do not have.
     fn new(
         paths: Vec<PathBuf>,
-        sources: Vec<Source>,
+        files: Files,
         options: EnvoyOptions,
+        before: Option<&Tree>,
     ) -> Result<Self, EnvoyConfigError> {
-        let mut builder = Builder { options: &options, tree: Tree::default(), errors: Vec::new() };
-        sources.iter().for_each(|it| builder.add(&it.name, it.format, &it.text));
-        let Builder { tree, errors, .. } = builder;
+        let mut builder =
+            Builder { options: &options, domains: HashMap::new(), errors: Vec::new() };
+        files.sources.iter().for_each(|it| builder.add(&it.name, it.format, &it.text));
+        let Builder { domains, errors, .. } = builder;
         if !errors.is_empty() {
             return Err(EnvoyConfigError::new(errors));
         }
-        Ok(Self { tree: Arc::new(tree), options, paths, sources: sources.into() })
+        let tree = Arc::new(Tree::new(domains, before));
+        Ok(Self { tree, options, paths, files: files.into() })
     }
 
-    /// Returns the texts that the files have now.
+    /// Returns the files as they are now.
     ///
     /// # Errors
     ///
     /// Returns an error if a file cannot be read.
-    pub(in crate::envoy) fn sources_now(&self) -> Result<Vec<Source>, EnvoyConfigError> {
+    pub(in crate::envoy) fn files_now(&self) -> Result<Files, EnvoyConfigError> {
         files::read(&self.paths).map_err(EnvoyConfigError::new)
     }
 
-    /// Returns whether the configuration was made of these texts.
-    pub(in crate::envoy) fn is_of(&self, sources: &[Source]) -> bool {
-        *self.sources == *sources
+    /// Returns whether the configuration was made of these files.
+    pub(in crate::envoy) fn is_of(&self, files: &Files) -> bool {
+        *self.files == *files
     }
 
-    /// Returns the configuration of the same files with these texts.
+    /// Returns the configuration of the same paths with these files. It keeps the domains that the files no longer
+    /// have, unless the options say that files remove domains.
     ///
     /// # Errors
     ///
-    /// Returns an error if a text has a mistake.
-    pub(in crate::envoy) fn with_sources(
-        &self,
-        sources: Vec<Source>,
-    ) -> Result<Self, EnvoyConfigError> {
-        Self::new(self.paths.clone(), sources, self.options.clone())
+    /// Returns an error if a file has a mistake, or if files remove domains and a folder has no file.
+    pub(in crate::envoy) fn with_files(&self, files: Files) -> Result<Self, EnvoyConfigError> {
+        let removes = self.options.remove_domains;
+        if removes && !files.missing.is_empty() {
+            return Err(EnvoyConfigError::new(files.missing));
+        }
+        let before = (!removes).then_some(&*self.tree);
+        Self::new(self.paths.clone(), files, self.options.clone(), before)
     }
 
     /// Returns whether the configuration was read from files.
@@ -163,13 +176,18 @@ impl EnvoyConfig {
                 Limit::Unlimited | Limit::Never => None,
             })
         };
-        let policies = counted().map(|counted| (counted.policy().clone(), KeyType::Text)).collect();
+        let policies = counted().map(|counted| (counted.configured(), KeyType::Text)).collect();
         let source = RegistrySource::File(name.as_str().into());
         let registered = registry.replace(&source, policies).map_err(|error| {
             EnvoyConfigError::new(vec![ConfigError::new(Mistake::new(error), &name, "")])
         })?;
         counted().for_each(|counted| counted.register(&registered));
         Ok(())
+    }
+
+    /// Returns the domains that no file has any more, and whose limits stay in force, in the order of their names.
+    pub fn kept_domains(&self) -> impl Iterator<Item = &str> {
+        self.tree.kept.iter().map(|domain| &**domain)
     }
 
     /// Returns the number of domains.

@@ -6,10 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use plimsoll_control::{ConfigError, Format};
+use plimsoll_control::{ConfigError, Format, document::Mistake};
+
+use crate::folder::Folder;
 
 /// The largest file, in bytes.
-const MAX_BYTES: u64 = 8 << 20;
+pub(crate) const MAX_BYTES: u64 = 8 << 20;
 
 /// The most files.
 const MAX_FILES: usize = 1_000;
@@ -28,23 +30,39 @@ impl Source {
     }
 }
 
-/// Reads files: each path is a file, or a folder of files that end with `.yaml`, `.yml` or `.json`. Files of a
-/// folder come in the order of their names.
+/// The files as they were read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::envoy) struct Files {
+    pub(super) sources: Vec<Source>,
+    /// The error of each path that does not exist, or is a folder without a file.
+    pub(super) missing: Vec<ConfigError>,
+}
+
+/// Reads files: each path is a file, or a folder of files at any depth. Files of a folder come in the order of their
+/// paths.
 ///
 /// # Errors
 ///
-/// Returns an error for each file that cannot be read.
-pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Source>, Vec<ConfigError>> {
-    let (mut sources, mut errors) = (Vec::new(), Vec::new());
+/// Returns an error for each file that cannot be read. A path without files is not one of them.
+pub(super) fn read(paths: &[PathBuf]) -> Result<Files, Vec<ConfigError>> {
+    let (mut sources, mut missing, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     for path in paths {
         let shown = path.display().to_string();
         match files(path) {
+            Ok(files) if files.is_empty() => {
+                let mistake = Mistake::new("the folder has no file with limits");
+                let allowed = "a file with a `domain`, whose name does not begin with a dot";
+                missing.push(ConfigError::new(mistake.allowed(allowed), &shown, ""));
+            }
             Ok(files) => files.iter().for_each(|file| match source(file) {
                 Ok(source) => sources.push(source),
                 Err(error) => {
                     errors.push(ConfigError::unreadable(&file.display().to_string(), &error))
                 }
             }),
+            Err(error) if matches!(path.try_exists(), Ok(false)) => {
+                missing.push(ConfigError::unreadable(&shown, &error));
+            }
             Err(error) => errors.push(ConfigError::unreadable(&shown, &error)),
         }
         if sources.len() > MAX_FILES {
@@ -53,24 +71,14 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Source>, Vec<ConfigError>> {
             break;
         }
     }
-    if errors.is_empty() { Ok(sources) } else { Err(errors) }
+    if errors.is_empty() { Ok(Files { sources, missing }) } else { Err(errors) }
 }
 
 fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
-    if !fs::metadata(path)?.is_dir() {
-        return Ok(vec![path.to_owned()]);
+    match fs::metadata(path)?.is_dir() {
+        true => Ok(Folder::read(path)?.files),
+        false => Ok(vec![path.to_owned()]),
     }
-    let mut files = Vec::new();
-    for entry in fs::read_dir(path)? {
-        let file = entry?.path();
-        // A mounted ConfigMap has its versions in hidden folders.
-        let is_hidden = file.file_name().is_some_and(|name| name.as_encoded_bytes()[0] == b'.');
-        if !is_hidden && format(&file).is_some() && fs::metadata(&file)?.is_file() {
-            files.push(file);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 fn source(path: &Path) -> io::Result<Source> {
@@ -80,11 +88,8 @@ fn source(path: &Path) -> io::Result<Source> {
         return Err(io::Error::other("it is larger than 8 MiB"));
     }
     let text = String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))?;
-    // A file that is named alone may have any name.
-    let format = format(path).unwrap_or(Format::Yaml);
+    // A file may have any name, as with envoyproxy/ratelimit.
+    let format = Format::of_path(path).filter(|format| *format == Format::Json);
+    let format = format.unwrap_or(Format::Yaml);
     Ok(Source { name: path.display().to_string(), format, text })
-}
-
-fn format(path: &Path) -> Option<Format> {
-    Format::of_path(path).filter(|format| *format != Format::Toml)
 }

@@ -12,9 +12,10 @@ mod rule;
 mod spec;
 mod tree;
 
+pub(crate) use self::files::MAX_BYTES;
 pub use self::{config::EnvoyConfig, error::EnvoyConfigError};
 pub(super) use self::{
-    files::Source,
+    files::Files,
     rule::{Limit, Rule},
     tree::{Found, budget_key},
 };

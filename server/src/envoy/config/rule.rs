@@ -70,6 +70,13 @@ impl Counted {
         self.registered.get().map_or(&self.policy, Registered::policy)
     }
 
+    /// Returns a policy with the quota of the file, which an override may have replaced since.
+    pub(super) fn configured(&self) -> Policy {
+        let quota = self.registered.get().map(|registered| registered.configured().0);
+        let policy = quota.and_then(|quota| Policy::new(self.policy.name(), quota).ok());
+        policy.unwrap_or_else(|| self.policy.clone())
+    }
+
     /// Returns whether no operator has switched the limit off.
     pub(in crate::envoy) fn is_enabled(&self) -> bool {
         self.registered.get().is_none_or(Registered::is_enabled)

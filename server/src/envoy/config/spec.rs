@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use plimsoll_control::document::At;
+use plimsoll_control::document::{At, Mistake};
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, Visitor},
+    de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 
 /// The fields of a file.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileSpec {
     pub(super) domain: Option<At<Scalar>>,
@@ -33,9 +33,13 @@ pub(super) struct DescriptorSpec {
     pub(super) metadata: Option<At<serde_json::Map<String, serde_json::Value>>>,
 }
 
+/// The way to a second limit of one descriptor.
+pub(super) const ONE_LIMIT: &str = "one limit for a descriptor. For a second limit, let Envoy send a second \
+    descriptor with another `descriptor_key`, and give that key its limit";
+
 /// The fields of a limit.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub(super) struct LimitSpec {
     pub(super) unit: Option<At<Scalar>>,
     pub(super) requests_per_unit: Option<At<u32>>,
@@ -43,6 +47,33 @@ pub(super) struct LimitSpec {
     pub(super) name: Option<At<Scalar>>,
     pub(super) replaces: Option<Vec<ReplacesSpec>>,
     pub(super) quota: Option<At<String>>,
+}
+
+/// Reads a table. Of a list of limits, the error says how a descriptor gets a second one.
+impl<'de> Deserialize<'de> for LimitSpec {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct LimitVisitor;
+
+        impl<'de> Visitor<'de> for LimitVisitor {
+            type Value = LimitSpec;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table with `unit` and `requests_per_unit`, or `quota`")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<LimitSpec, A::Error> {
+                LimitSpec::deserialize(MapAccessDeserializer::new(fields))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<LimitSpec, A::Error> {
+                Err(A::Error::custom(format_args!(
+                    "found a list of limits, allowed is {ONE_LIMIT}"
+                )))
+            }
+        }
+
+        from.deserialize_any(LimitVisitor)
+    }
 }
 
 /// A limit that another one replaces.
@@ -106,5 +137,34 @@ impl<'de> Deserialize<'de> for Scalar {
         }
 
         from.deserialize_any(ScalarVisitor)
+    }
+}
+
+/// Returns the mistake of an unknown field, with the place where the field belongs if there is one, or of a second
+/// limit, with the way to it.
+pub(super) fn misplaced(mistake: Mistake) -> Mistake {
+    const OF_DESCRIPTORS: [&str; 6] = [
+        "shadow_mode",
+        "quota_mode",
+        "detailed_metric",
+        "value_to_metric",
+        "share_threshold",
+        "metadata",
+    ];
+    const OF_LIMITS: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "replaces", "name"];
+    let message = mistake.to_string();
+    if message.contains("duplicate") && message.contains("rate_limit") {
+        return mistake.allowed(ONE_LIMIT);
+    }
+    let Some(field) = message.strip_prefix("unknown field `").and_then(|it| it.strip_suffix('`'))
+    else {
+        return mistake;
+    };
+    if OF_DESCRIPTORS.contains(&field) {
+        mistake.allowed(format_args!("`{field}` in a descriptor, beside its `key`"))
+    } else if OF_LIMITS.contains(&field) {
+        mistake.allowed(format_args!("`{field}` in a `rate_limit`"))
+    } else {
+        mistake
     }
 }

@@ -1,6 +1,9 @@
 //! The limits of a configuration, and the search for the limit of a descriptor.
 
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use plimsoll::{Key, Policy};
@@ -13,9 +16,11 @@ use crate::envoy::metric_key::MetricKey;
 const USUAL_ENTRIES: usize = 4;
 
 /// The limits by domain.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::envoy) struct Tree {
-    pub(super) domains: HashMap<Box<str>, Domain>,
+    pub(super) domains: HashMap<Box<str>, Arc<Domain>>,
+    /// The domains that no file has any more.
+    pub(super) kept: BTreeSet<Box<str>>,
 }
 
 /// The limits of a domain.
@@ -64,9 +69,22 @@ enum By<'t> {
 }
 
 impl Tree {
+    /// Creates the tree of the domains of files. It keeps the domains of the tree before that the files do not have.
+    pub(super) fn new(domains: HashMap<Box<str>, Domain>, before: Option<&Self>) -> Self {
+        let domains = domains.into_iter().map(|(name, domain)| (name, Arc::new(domain)));
+        let mut tree = Self { domains: domains.collect(), kept: BTreeSet::new() };
+        for (name, domain) in before.iter().flat_map(|before| &before.domains) {
+            if !tree.domains.contains_key(name) {
+                tree.domains.insert(name.clone(), Arc::clone(domain));
+                tree.kept.insert(name.clone());
+            }
+        }
+        tree
+    }
+
     /// Returns the domain of this name.
     pub(in crate::envoy) fn domain(&self, name: &str) -> Option<&Domain> {
-        self.domains.get(name)
+        self.domains.get(name).map(|domain| &**domain)
     }
 
     /// Returns all limits, in the order of the files.

@@ -26,7 +26,8 @@ pub(crate) struct Service {
 pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll-server"));
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("PLIMSOLL_") {
+        let changes = ["PLIMSOLL_", "REDIS_", "RUNTIME_"];
+        if changes.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             command.env_remove(name);
         }
     }
