@@ -15,6 +15,6 @@ mod tree;
 pub use self::{config::EnvoyConfig, error::EnvoyConfigError};
 pub(super) use self::{
     files::Source,
-    rule::{Limit, Rule},
+    rule::{DeniedHits, Limit, Rule},
     tree::{Found, budget_key},
 };
