@@ -3,30 +3,15 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use plimsoll::{
-    Allowed, Charge, Charges, Decision, Error, Limiter, OnFailure, Standing,
-    store::{Source, Verdict},
-};
+use plimsoll::{Allowed, Charge, Charges, Decision, Error, Limiter, OnFailure, store::Source};
 use plimsoll_control::admin::Activity;
 use smallvec::SmallVec;
 
 use super::{
     options::Decide,
+    outcome::{LineOutcome, quota_of_look},
     request::{Hits, Limited, Line},
 };
-
-/// The outcome of a line.
-#[derive(Debug, Clone, Default)]
-pub(super) struct LineOutcome {
-    /// True if the limit admits the line by itself.
-    pub(super) has_passed: bool,
-    /// True if the hits were charged.
-    pub(super) is_charged: bool,
-    /// The standing of the budget, unless the line has none.
-    pub(super) standing: Option<Standing>,
-    /// True if this process decided the line because the store did not answer.
-    is_fallback: bool,
-}
 
 /// The decision on the lines of a request.
 pub(super) struct Decider<'a> {
@@ -38,6 +23,8 @@ pub(super) struct Decider<'a> {
     pub(super) on_failure: OnFailure,
     /// True if lines without a limit count as lines in quota mode, which always pass.
     pub(super) is_quota_mode: bool,
+    /// True if a look passes only while a unit is left.
+    pub(super) has_strict_looks: bool,
 }
 
 /// Charges of some lines. Lines with the same budget are one charge, under the smallest of their limits.
@@ -63,7 +50,7 @@ impl<'a> Decider<'a> {
     ///
     /// Returns an error if the store cannot answer, and the lines are not decided.
     pub(super) async fn decide(&self) -> Result<Vec<LineOutcome>, Error> {
-        let mut outcomes: Vec<_> = self.lines.iter().map(Self::initial).collect();
+        let mut outcomes: Vec<_> = self.lines.iter().map(LineOutcome::initial).collect();
         match self.how {
             Decide::Together => {
                 self.look(&mut outcomes).await?;
@@ -97,24 +84,13 @@ impl<'a> Decider<'a> {
         quotas > 0 && quotas == failed
     }
 
-    /// Returns the outcome of a line that no store decides.
-    fn initial(line: &Line<'_>) -> LineOutcome {
-        let has_passed = match line {
-            Line::Limited(limited) => {
-                limited.counted.is_some() || matches!(limited.hits, Hits::GiveBack(_))
-            }
-            Line::Free | Line::Unlimited => true,
-        };
-        LineOutcome { has_passed, ..LineOutcome::default() }
-    }
-
-    /// Decides the lines that look: they pass while one unit is left.
+    /// Decides the lines that look.
     async fn look(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
         let looks = |limited: &Limited<'_>| (limited.hits == Hits::Look).then_some(1);
         let charged = self.charges(looks);
         if !charged.positions.is_empty() {
             let decision = self.limiter.peek(charged.charges).await?;
-            record(&decision, &charged.positions, outcomes);
+            self.record(&decision, &charged.positions, outcomes);
         }
         Ok(())
     }
@@ -130,26 +106,30 @@ impl<'a> Decider<'a> {
             // others are for the response only.
             if !has_fallen_back(outcomes) {
                 match self.limiter.peek(charges).await {
-                    Ok(decision) => record(&decision, &positions, outcomes),
+                    Ok(decision) => self.record(&decision, &positions, outcomes),
                     Err(error) => left_out("no standings are shown", &error),
                 }
             }
-            positions.iter().for_each(|(line, _)| outcomes[*line].is_charged = false);
+            positions.iter().for_each(|(line, _)| outcomes[*line].charged = 0);
             return Ok(());
         }
         let decision = self.check(charges, has_fallen_back(outcomes)).await?;
-        record(&decision, &positions, outcomes);
+        self.record(&decision, &positions, outcomes);
         // The store does not know that one of the lines in quota mode has to pass.
         if let Decision::Allowed(allowed) = decision
             && self.is_over(outcomes)
         {
             let reservation = self.limiter.hold(allowed.into_receipt());
-            if !reservation.receipt().lines().is_empty()
-                && let Err(error) = reservation.refund().await
-            {
+            let refunded = match reservation.receipt().lines() {
+                [] => Ok(0),
+                _ => reservation.refund().await,
+            };
+            for (line, _) in &positions {
+                outcomes[*line].refund(refunded.is_ok());
+            }
+            if let Err(error) = refunded {
                 left_out("charges of a denied request are not refunded", &error);
             }
-            positions.iter().for_each(|(line, _)| outcomes[*line].is_charged = false);
         }
         Ok(())
     }
@@ -173,7 +153,7 @@ impl<'a> Decider<'a> {
             })
         });
         for (index, decision) in join_all(decisions).await {
-            record(&decision?, &[(index, 0)], outcomes);
+            self.record(&decision?, &[(index, 0)], outcomes);
         }
         Ok(())
     }
@@ -198,9 +178,11 @@ impl<'a> Decider<'a> {
     /// Charges the hits that count although they were denied.
     async fn count_denied(&self, outcomes: &mut [LineOutcome]) {
         let counts = |limited: &Limited<'_>, outcome: &LineOutcome| {
-            let is_denied = !outcome.is_charged && outcome.standing.is_some();
-            is_denied
-                && limited.rule.is_some_and(|rule| rule.denied_hits.count(limited.has_own_hits))
+            // Without strict looks, a look is denied only once more hits than the limit count. So all hits that the
+            // limit itself denies have to.
+            let is_over = !self.has_strict_looks && !outcome.has_passed;
+            let is_denied = outcome.charged == 0 && outcome.standing.is_some();
+            is_denied && limited.denied_hits.count(limited.has_own_hits || is_over)
         };
         let is_denied = self.lines.iter().zip(&*outcomes).map(|(line, outcome)| match line {
             Line::Limited(limited) => counts(limited, outcome),
@@ -262,6 +244,7 @@ impl<'a> Decider<'a> {
             match self.limiter.peek(charge).await {
                 Ok(decision) => {
                     waits = decision.source() != Source::Fallback;
+                    outcome.quota = decision.outcomes().get(0).map(|it| *it.quota());
                     outcome.standing = decision.outcomes().get(0).map(|it| *it.standing());
                 }
                 Err(error) => {
@@ -290,7 +273,10 @@ impl<'a> Decider<'a> {
             let position = budgets.iter().position(|(other, _)| is_same_budget(other, limited));
             if let Some(position) = position {
                 let budget = &mut budgets[position];
-                budget.1 = budget.1.saturating_add(units);
+                // Looks at one budget need no more than one of them.
+                if limited.hits != Hits::Look {
+                    budget.1 = budget.1.saturating_add(units);
+                }
                 // Limits that a request brings along can differ. If the smallest admits all units, each does.
                 if limit_of(limited) < limit_of(budget.0) {
                     budget.0 = limited;
@@ -310,6 +296,10 @@ impl<'a> Decider<'a> {
         let (policy, quota) = limited.counted?;
         let charge = policy.charge(limited.key, units).with_on_failure(self.on_failure);
         let charge = if limited.rule.is_none() { charge.with_quota(quota) } else { charge };
+        let charge = match quota_of_look(limited, self.has_strict_looks) {
+            Some(quota) => charge.with_quota(quota),
+            None => charge,
+        };
         Some(match self.how {
             // Each check has one charge, and this service makes the decision.
             Decide::Each => charge,
@@ -318,6 +308,23 @@ impl<'a> Decider<'a> {
             Decide::Together if limited.is_quota => charge.shadow(),
             Decide::Together => charge,
         })
+    }
+
+    /// Records the outcomes of the charges of a decision.
+    fn record(
+        &self,
+        decision: &Decision<'_>,
+        positions: &[(usize, usize)],
+        outcomes: &mut [LineOutcome],
+    ) {
+        for (line, position) in positions {
+            if let (Line::Limited(limited), Some(outcome)) =
+                (&self.lines[*line], decision.outcomes().get(*position))
+            {
+                let (source, is_strict) = (decision.source(), self.has_strict_looks);
+                outcomes[*line] = LineOutcome::of_charge(limited, outcome, source, is_strict);
+            }
+        }
     }
 }
 
@@ -355,18 +362,4 @@ async fn penalize<'c>(limiter: &Limiter, charges: impl Into<Charges<'c>>) -> Opt
 /// Reports a step that the store did not answer, after the decision.
 fn left_out(effect: &'static str, error: &Error) {
     tracing::debug!(kind = error.kind().name(), place = error.place(), "{effect}");
-}
-
-/// Records the outcomes of the charges of a decision.
-fn record(decision: &Decision<'_>, positions: &[(usize, usize)], outcomes: &mut [LineOutcome]) {
-    for (line, position) in positions {
-        if let Some(outcome) = decision.outcomes().get(*position) {
-            outcomes[*line] = LineOutcome {
-                has_passed: outcome.verdict() == Verdict::Passed,
-                is_charged: outcome.granted() > 0,
-                standing: Some(*outcome.standing()),
-                is_fallback: decision.source() == Source::Fallback,
-            };
-        }
-    }
 }

@@ -8,7 +8,7 @@ use envoy_types::pb::{
     google::protobuf::{ListValue, Struct, Value, value::Kind},
 };
 
-use super::{decide::LineOutcome, request::Line};
+use super::{outcome::LineOutcome, request::Line};
 
 /// Returns the domain and the descriptors of a request, and the metadata of the limits that have passed. If
 /// two limits have a field of one name, the first one's is taken; tables are merged.

@@ -9,8 +9,8 @@ use envoy_types::pb::envoy::{
 use plimsoll::{Quota, Standing};
 
 use super::{
-    decide::LineOutcome,
     options::{LimitHeaders, ResponseHeaders},
+    outcome::LineOutcome,
     request::Line,
 };
 
@@ -46,7 +46,7 @@ fn ratelimit(
     let counted = || {
         lines.iter().zip(outcomes).filter_map(|(line, outcome)| match line {
             Line::Limited(limited) if !limited.is_shadow => {
-                Some((limited, limited.counted?.1, outcome, outcome.standing.as_ref()?))
+                Some((limited, outcome.quota?, outcome, outcome.standing.as_ref()?))
             }
             _ => None,
         })
@@ -58,9 +58,8 @@ fn ratelimit(
     });
     let wait = wait.max().filter(|_| code == Code::OverLimit);
     let (mut policies, mut standings) = (String::new(), String::new());
-    for (limited, quota, outcome, standing) in counted() {
+    for (limited, quota, _, standing) in counted() {
         let name = limited.rule.map_or("override", |rule| &*rule.header_name);
-        let remaining = if outcome.has_passed { standing.remaining() } else { 0 };
         for text in [&mut policies, &mut standings] {
             text.reserve(name.len() + USUAL_PARAMETERS_BYTES);
             text.push_str(if text.is_empty() { "\"" } else { ", \"" });
@@ -68,7 +67,7 @@ fn ratelimit(
             text.push('"');
         }
         push(&mut policies, ";q=", quota.limit());
-        push(&mut standings, ";r=", remaining);
+        push(&mut standings, ";r=", standing.remaining());
         if quota.is_concurrent() {
             policies.push_str(";qu=\"concurrent-requests\"");
         } else {

@@ -204,8 +204,8 @@ impl Lint<'_> {
         self.add(
             rule,
             FindingKind::Differs,
-            "a request that it denies is not counted, and `hits_addend: 0` is denied once no request is left",
-            "a client that keeps trying gets its budget back, and the limit is exact; the field is `count_denied`",
+            "a request that it denies is not counted, unless requests look at it (`hits_addend: 0`)",
+            "a client that keeps trying gets its budget back; the field is `count_denied`",
         );
         if rule.is_shadow && rule.is_quota {
             self.add(

@@ -16,6 +16,7 @@ mod json;
 mod lint;
 mod metric_key;
 mod options;
+mod outcome;
 mod request;
 mod response;
 mod service;

@@ -24,6 +24,7 @@ pub struct EnvoyOptions {
     pub(super) remove_domains: bool,
     pub(super) shadow_mode: bool,
     pub(super) quota_mode: bool,
+    pub(super) strict_looks: bool,
     pub(super) on_failure: OnFailure,
     pub(super) headers: ResponseHeaders,
     pub(super) dynamic_metadata: bool,
@@ -42,8 +43,8 @@ pub enum Decide {
     Each,
 }
 
-/// The headers that the service adds to responses.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+/// The headers that the service adds to responses. By default it adds none, as envoyproxy/ratelimit.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResponseHeaders {
     pub(super) ratelimit: bool,
@@ -68,6 +69,7 @@ impl Default for EnvoyOptions {
             remove_domains: false,
             shadow_mode: false,
             quota_mode: false,
+            strict_looks: false,
             on_failure: OnFailure::default(),
             headers: ResponseHeaders::default(),
             dynamic_metadata: false,
@@ -129,6 +131,15 @@ impl EnvoyOptions {
         self
     }
 
+    /// Sets whether a look (`hits_addend: 0`) passes only while a request is left. By default it passes while no
+    /// more requests than the limit were counted, as in envoyproxy/ratelimit: work that looks first and reports
+    /// afterwards is admitted once more.
+    #[must_use]
+    pub fn strict_looks(mut self, strict: bool) -> Self {
+        self.strict_looks = strict;
+        self
+    }
+
     /// Sets what happens while the store cannot answer. The default is [`OnFailure::Local`]. With
     /// [`OnFailure::Deny`] the service answers `UNAVAILABLE`, and Envoy's `failure_mode_deny` decides.
     #[must_use]
@@ -161,21 +172,19 @@ impl EnvoyOptions {
     }
 }
 
-impl Default for ResponseHeaders {
-    fn default() -> Self {
-        Self { ratelimit: true, limit: None }
-    }
-}
-
 impl ResponseHeaders {
-    /// Returns the headers of no kind.
+    /// Returns the headers of no kind, which are the default.
     #[must_use]
-    pub fn none() -> Self {
+    pub const fn none() -> Self {
         Self { ratelimit: false, limit: None }
     }
 
     /// Sets whether responses have `ratelimit` and `ratelimit-policy` of
-    /// draft-ietf-httpapi-ratelimit-headers-11, and denials `retry-after`. The default is true.
+    /// draft-ietf-httpapi-ratelimit-headers-11, and denials `retry-after`. The default is false.
+    ///
+    /// The names in the first two are those of the limits: the `name` in the configuration, or else the keys and
+    /// configured values of the descriptors, such as `source_cluster_proxy.destination_cluster_mock`. The clients
+    /// of Envoy see them.
     #[must_use]
     pub fn ratelimit(mut self, ratelimit: bool) -> Self {
         self.ratelimit = ratelimit;
@@ -190,7 +199,7 @@ impl ResponseHeaders {
     }
 
     /// Adds three headers of these names about the limit that has the fewest units left: its requests
-    /// per unit, the requests that are left, and the seconds until the reset.
+    /// per unit, the requests that are left, and the seconds until the reset. They have no name of a limit.
     #[must_use]
     pub fn limit_headers(
         mut self,

@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::{
 use plimsoll::{Charges, Key, Policy, Quota};
 
 use super::{
-    config::{EnvoyConfig, Found, Limit, Rule, budget_key},
+    config::{DeniedHits, EnvoyConfig, Found, Limit, Rule, budget_key},
     metric_key::MetricKey,
     stats::{RuleStats, Stats},
     unit::{Unit, quota_of},
@@ -46,6 +46,7 @@ pub(super) struct Limited<'t> {
     pub(super) hits: Hits,
     /// True if the descriptor says itself how many hits it has.
     pub(super) has_own_hits: bool,
+    pub(super) denied_hits: &'t DeniedHits,
     pub(super) is_shadow: bool,
     pub(super) is_quota: bool,
     pub(super) shown: RateLimit,
@@ -87,12 +88,16 @@ pub(super) fn lines<'t>(
         let (hits, has_own_hits) = hits(descriptor, request.hits_addend);
         let line = if descriptor.limit.is_some() {
             let own = own_limit(descriptor, config)?;
+            if hits == Hits::Look {
+                domain.denied_overrides.looked_at();
+            }
             Line::Limited(Limited {
                 counted: own.quota.map(|quota| (&domain.overrides, quota)),
                 rule: None,
                 key: own_key(descriptor, own.unit),
                 hits,
                 has_own_hits,
+                denied_hits: &domain.denied_overrides,
                 is_shadow: false,
                 is_quota: config.options.quota_mode,
                 shown: own.shown,
@@ -188,6 +193,7 @@ fn configured<'t>(
         key,
         hits,
         has_own_hits,
+        denied_hits: &rule.denied_hits,
         is_shadow: rule.is_shadow,
         is_quota: rule.is_quota || config.options.quota_mode,
         shown: rule.shown.clone(),

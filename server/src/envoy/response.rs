@@ -3,16 +3,16 @@
 use envoy_types::pb::{
     envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse,
-        rate_limit_response::{Code, DescriptorStatus},
+        rate_limit_response::{Code, DescriptorStatus, RateLimit},
     },
     google::protobuf::Duration as ProtoDuration,
 };
 
 use super::{
-    decide::LineOutcome,
     dynamic_metadata,
     headers::{self, retry_after, whole_seconds},
     options::EnvoyOptions,
+    outcome::LineOutcome,
     request::{Limited, Line},
     unit::Unit,
 };
@@ -50,14 +50,11 @@ fn status(line: &Line<'_>, outcome: &LineOutcome) -> DescriptorStatus {
         Line::Unlimited => DescriptorStatus { limit_remaining: u32::MAX, ..ok },
         Line::Limited(limited) => {
             let is_over = !outcome.has_passed && !limited.is_shadow;
-            let remaining = match &outcome.standing {
-                Some(standing) if outcome.has_passed => standing.remaining(),
-                _ => 0,
-            };
+            let remaining = outcome.standing.map_or(0, |standing| standing.remaining());
             let reset = reset_after(limited, outcome);
             DescriptorStatus {
                 code: if is_over { Code::OverLimit } else { Code::Ok } as i32,
-                current_limit: Some(limited.shown.clone()),
+                current_limit: Some(current_limit(limited, outcome)),
                 limit_remaining: u32::try_from(remaining).unwrap_or(u32::MAX),
                 duration_until_reset: Some(ProtoDuration {
                     seconds: reset.cast_signed(),
@@ -69,6 +66,18 @@ fn status(line: &Line<'_>, outcome: &LineOutcome) -> DescriptorStatus {
     }
 }
 
+/// Returns the limit in force. An operator may have set another one than the configuration.
+fn current_limit(limited: &Limited<'_>, outcome: &LineOutcome) -> RateLimit {
+    let shown = limited.shown.clone();
+    let Some(quota) = outcome.quota else { return shown };
+    let unit = Unit::of_window(quota.window()).filter(|_| !quota.is_concurrent());
+    RateLimit {
+        requests_per_unit: u32::try_from(quota.limit()).unwrap_or(u32::MAX),
+        unit: unit.map_or(0, |unit| unit.shown() as i32),
+        ..shown
+    }
+}
+
 /// Returns the seconds until all requests of a budget are back, or until a denied line would pass.
 fn reset_after(limited: &Limited<'_>, outcome: &LineOutcome) -> u64 {
     let Some(standing) = &outcome.standing else {
@@ -76,7 +85,7 @@ fn reset_after(limited: &Limited<'_>, outcome: &LineOutcome) -> u64 {
         let unit = Unit::EACH.into_iter().find(|(it, _)| it.shown() as i32 == limited.shown.unit);
         return unit.map_or(1, |(unit, _)| unit.window().as_secs());
     };
-    let is_concurrent = limited.counted.is_some_and(|(_, quota)| quota.is_concurrent());
+    let is_concurrent = outcome.quota.is_some_and(|quota| quota.is_concurrent());
     match (outcome.has_passed, is_concurrent) {
         // Units in flight come back when work ends, which is not known.
         (_, true) => 1,

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decide::{Decider, LineOutcome},
+    decide::Decider,
+    outcome::LineOutcome,
     request::{BadRequest, Hits as LineHits, Limited, Line, lines},
     response::response,
     shared::Shared,
@@ -69,6 +70,7 @@ async fn decide_lines(
         how: options.decide,
         on_failure: options.on_failure,
         is_quota_mode: options.quota_mode,
+        has_strict_looks: options.strict_looks,
     };
     let outcomes = decider.decide().await.map_err(|error| {
         shared.stats.redis_error.increment(1);
@@ -85,13 +87,11 @@ async fn decide_lines(
 /// Counts the hits of each limit.
 fn count(lines: &[Line<'_>], outcomes: &[LineOutcome], near_limit_percent: u8) {
     for (line, outcome) in lines.iter().zip(outcomes) {
-        let Line::Limited(Limited {
-            hits: LineHits::Spend(hits), counted, is_shadow, stats, ..
-        }) = line
+        let Line::Limited(Limited { hits: LineHits::Spend(hits), is_shadow, stats, .. }) = line
         else {
             continue;
         };
-        if outcome.has_passed && !outcome.is_charged {
+        if outcome.has_passed && outcome.charged == 0 {
             stats.count_uncharged(*hits);
             continue;
         }
@@ -99,7 +99,7 @@ fn count(lines: &[Line<'_>], outcomes: &[LineOutcome], near_limit_percent: u8) {
             hits: *hits,
             has_passed: outcome.has_passed,
             is_shadow: *is_shadow,
-            limit: counted.map_or(0, |(_, quota)| quota.limit()),
+            limit: outcome.quota.map_or(0, |quota| quota.limit()),
             remaining: outcome.standing.map_or(0, |standing| standing.remaining()),
         };
         stats.count(hits, near_limit_percent);

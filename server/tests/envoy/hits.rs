@@ -1,13 +1,20 @@
 //! Requests of several hits, looks, reports and refunds.
 
 use Says::{Ok, Over};
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
-    Code,
-    rate_limit::Unit::{Minute, Unknown},
+use envoy_types::pb::{
+    envoy::{
+        extensions::common::ratelimit::v3::RateLimitDescriptor,
+        service::ratelimit::v3::rate_limit_response::{
+            Code,
+            rate_limit::Unit::{Hour, Minute, Unknown},
+        },
+        r#type::v3::RateLimitUnit,
+    },
+    google::protobuf::UInt64Value,
 };
 use plimsoll_server::envoy::{Decide, EnvoyOptions};
 
-use crate::support::{Says, Service, descriptor, hits, negative, request};
+use crate::support::{Says, Service, descriptor, hits, negative, own_limit, request};
 
 const LIMITS: &str = "
 domain: shop
@@ -26,6 +33,14 @@ descriptors:
     rate_limit: { quota: 2 concurrent expires(5min) }
   - key: burst
     rate_limit: { quota: 10/min token-bucket(4) }
+  - key: log
+    rate_limit: { quota: 10/min sliding-log }
+  - key: counter
+    rate_limit: { quota: 10/min sliding-counter }
+  - key: window
+    rate_limit: { quota: 10/min fixed-window }
+  - key: leased
+    rate_limit: { quota: 10/min leased(1s) }
 ";
 
 fn both_ways() -> [EnvoyOptions; 2] {
@@ -55,9 +70,9 @@ async fn the_hits_are_those_of_the_descriptor_or_else_of_the_request() {
 }
 
 #[tokio::test]
-async fn a_look_spends_nothing_and_is_denied_once_nothing_is_left() {
+async fn a_strict_look_spends_nothing_and_is_denied_once_nothing_is_left() {
     for options in both_ways() {
-        let service = Service::with(LIMITS, options);
+        let service = Service::with(LIMITS, options.strict_looks(true));
         let look = async || service.answer("shop", [hits("user=a", 0)]).await.1[0];
         assert_eq!((look().await, look().await), (Ok(10, Minute, 10), Ok(10, Minute, 10)));
         service.answer("shop", [hits("user=a", 9)]).await;
@@ -74,9 +89,72 @@ async fn a_look_spends_nothing_and_is_denied_once_nothing_is_left() {
 }
 
 #[tokio::test]
+async fn a_look_passes_while_no_more_hits_than_the_limit_count() {
+    for options in both_ways() {
+        let service = Service::with(LIMITS, options);
+        let look = async |of: &str| service.answer("shop", [hits(of, 0)]).await.1[0];
+        let spend = async |of: &str, number| service.answer("shop", [hits(of, number)]).await.0;
+        // Under each algorithm, and with a lease.
+        for (of, limit, unit) in [
+            ("user=a", 10, Minute),
+            ("burst=a", 4, Minute),
+            ("log=a", 10, Minute),
+            ("counter=a", 10, Minute),
+            ("window=a", 10, Minute),
+            ("leased=a", 10, Minute),
+        ] {
+            let ok =
+                |left| if of == "burst=a" { Ok(10, unit, left) } else { Ok(limit, unit, left) };
+            assert_eq!(look(of).await, ok(limit), "{of}");
+            spend(of, u64::from(limit) - 1).await;
+            assert_eq!(look(of).await, ok(1), "{of}");
+            spend(of, 1).await;
+            for _ in 0..3 {
+                assert_eq!(look(of).await, ok(0), "{of}");
+            }
+            // Two looks need no more than one.
+            let (code, _) = service.answer("shop", [hits(of, 0), hits(of, 0)]).await;
+            assert_eq!(code, Code::Ok, "{of}");
+            assert_eq!(spend(of, 1).await, Code::OverLimit, "{of}");
+            assert_eq!(look(of).await, Over(10, unit), "{of}");
+        }
+        // A hit that is no report counts as well. Without it, the look would pass for ever.
+        look("user=b").await;
+        spend("user=b", 10).await;
+        assert_eq!(look("user=b").await, Ok(10, Minute, 0));
+        assert_eq!(service.says("shop", "user=b").await, Over(10, Minute));
+        assert_eq!(look("user=b").await, Over(10, Minute));
+        // Nothing is ever counted beyond this limit, and beyond this number of slots.
+        look("forgetting=a").await;
+        spend("forgetting=a", 10).await;
+        assert_eq!(look("forgetting=a").await, Over(10, Minute));
+        spend("work=a", 2).await;
+        assert_eq!(look("work=a").await, Over(2, Unknown));
+    }
+}
+
+#[tokio::test]
+async fn a_look_at_a_limit_that_the_request_brings_along_is_like_others() {
+    for options in both_ways() {
+        let service = Service::with(LIMITS, options);
+        let own = |number| RateLimitDescriptor {
+            hits_addend: Some(UInt64Value { value: number }),
+            ..own_limit("any=a", 10, RateLimitUnit::Hour)
+        };
+        let ask = async |number| service.answer("shop", [own(number)]).await.1[0];
+        assert_eq!(
+            (ask(0).await, ask(10).await, ask(0).await),
+            (Ok(10, Hour, 10), Ok(10, Hour, 0), Ok(10, Hour, 0))
+        );
+        assert_eq!((ask(3).await, ask(0).await), (Over(10, Hour), Over(10, Hour)));
+    }
+}
+
+#[tokio::test]
 async fn together_a_look_that_is_denied_charges_nothing() {
     let service = Service::new(LIMITS);
-    service.answer("shop", [hits("user=a", 10)]).await;
+    service.answer("shop", [hits("user=a", 0)]).await;
+    service.answer("shop", [hits("user=a", 11)]).await;
     service.answer("shop", [hits("user=a", 0), descriptor("other=a")]).await;
     assert_eq!(service.says("shop", "other=a").await, Ok(10, Minute, 9));
 }

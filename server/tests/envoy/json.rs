@@ -36,6 +36,12 @@ async fn post(address: SocketAddr, body: &str) -> (u16, String) {
     (head[9..12].parse().unwrap(), body.to_owned())
 }
 
+/// Asks about a request in JSON.
+pub(crate) async fn ask(envoy: &Envoy, body: &str) -> (u16, Value) {
+    let (status, reply) = post(serve(envoy).await, body).await;
+    (status, serde_json::from_str(&reply).unwrap())
+}
+
 async fn serve(envoy: &Envoy) -> SocketAddr {
     web::serve(envoy.debug_router()).await
 }
@@ -69,30 +75,153 @@ async fn a_request_in_json_has_a_response_in_json() {
     assert_eq!(reply["statuses"][0]["limitRemaining"], 7);
 }
 
+/// Returns the answers to a body with each of these values in the place of `@`, each by a new service.
+async fn answers(body: &str, values: &[&str]) -> Vec<(u16, Value)> {
+    let mut answers = Vec::new();
+    for value in values {
+        let service = Service::new(LIMITS);
+        answers.push(ask(&service.envoy, &body.replace('@', value)).await);
+    }
+    answers
+}
+
+const THREE: [&str; 8] = ["3", "3.0", "3e0", "30e-1", "0.3e1", r#""3""#, r#""3.0""#, r#""3e0""#];
+
+#[tokio::test]
+async fn each_number_has_each_form() {
+    let whole = |fields: &str| {
+        format!(
+            r#"{{"domain": "shop", "descriptors": [{{"entries": [{{"key": "x"}}], {fields}}}]}}"#
+        )
+    };
+    let limit = r#""limit": {"requestsPerUnit": 10, "unit": "HOUR"}"#;
+    let of_request = r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "x"}],
+        "limit": {"requestsPerUnit": 10, "unit": "HOUR"}}], "hitsAddend": @}"#;
+    let of_descriptor = whole(&format!("\"hitsAddend\": @, {limit}"));
+    for (body, null) in [(of_request, 9), (&of_descriptor, 9)] {
+        for body in [body.to_owned(), body.replace("hitsAddend", "hits_addend")] {
+            for (status, reply) in answers(&body, &THREE).await {
+                assert_eq!(
+                    (status, &reply["statuses"][0]["limitRemaining"]),
+                    (200, &json!(7)),
+                    "{body} {reply}"
+                );
+            }
+            let (_, reply) = &answers(&body, &["null"]).await[0];
+            assert_eq!(reply["statuses"][0]["limitRemaining"], null, "{body}");
+        }
+    }
+    // A look is not the default.
+    for (_, reply) in answers(&of_descriptor, &["0", "0.0", "0e5", r#""0""#]).await {
+        assert_eq!(reply["statuses"][0]["limitRemaining"], 10);
+    }
+    for name in ["requestsPerUnit", "requests_per_unit"] {
+        let body = whole(&format!("\"limit\": {{\"{name}\": @, \"unit\": \"HOUR\"}}"));
+        for (status, reply) in answers(&body, &THREE).await {
+            let limit = &reply["statuses"][0]["currentLimit"]["requestsPerUnit"];
+            assert_eq!((status, limit), (200, &json!(3)), "{reply}");
+        }
+        let (status, reply) = &answers(&body, &["null"]).await[0];
+        assert_eq!(
+            (*status, &reply["statuses"][0]["currentLimit"]),
+            (429, &json!({"unit": "HOUR"}))
+        );
+    }
+    let body = whole(r#""limit": {"requestsPerUnit": 10, "unit": @}"#);
+    for (status, reply) in answers(&body, &[r#""HOUR""#, "3", "3.0", "3e0"]).await {
+        let unit = &reply["statuses"][0]["currentLimit"]["unit"];
+        assert_eq!((status, unit), (200, &json!("HOUR")), "{reply}");
+    }
+    for (status, reply) in answers(&body, &["null", "0", r#""UNKNOWN""#, "77"]).await {
+        assert_eq!(status, 400, "{reply}");
+        assert!(reply["detail"].as_str().unwrap().contains("allowed are SECOND"), "{reply}");
+    }
+}
+
+#[tokio::test]
+async fn null_is_the_default_of_each_field() {
+    let user = r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "a"}]"#;
+    for (with_null, without) in [
+        (r#"{"domain": null, "descriptors": []}"#.to_owned(), r#"{"descriptors": []}"#.to_owned()),
+        (r#"{"domain": "shop", "descriptors": null}"#.into(), r#"{"domain": "shop"}"#.into()),
+        (
+            r#"{"domain": "shop", "descriptors": [{"entries": null}]}"#.into(),
+            r#"{"domain": "shop", "descriptors": [{}]}"#.into(),
+        ),
+        (
+            r#"{"domain": "shop", "descriptors": [{"entries": [{"key": null, "value": null}]}]}"#
+                .into(),
+            r#"{"domain": "shop", "descriptors": [{"entries": [{}]}]}"#.into(),
+        ),
+        (format!("{user}, \"limit\": null}}]}}"), format!("{user}}}]}}")),
+        (
+            format!("{user}, \"isNegativeHits\": null}}]}}"),
+            format!("{user}, \"is_negative_hits\": false}}]}}"),
+        ),
+    ] {
+        let (one, other) = (answers(&with_null, &[""]).await, answers(&without, &[""]).await);
+        assert_eq!(one, other, "{with_null}");
+    }
+    // Hits that are given back.
+    let body = format!("{user}, \"isNegativeHits\": @}}]}}");
+    let codes: Vec<_> =
+        answers(&body, &["true", "false"]).await.into_iter().map(|it| it.1).collect();
+    assert_eq!(codes[0]["statuses"][0]["limitRemaining"], 1);
+    assert_eq!(codes[1]["statuses"][0]["limitRemaining"], Value::Null);
+}
+
 #[tokio::test]
 async fn a_body_with_a_mistake_is_a_bad_request_that_says_why() {
     let service = Service::new(LIMITS);
     let address = serve(&service.envoy).await;
+    let of_request =
+        |fields: &str| format!(r#"{{"domain": "shop", "descriptors": [{{}}], {fields}}}"#);
+    let of_descriptor =
+        |fields: &str| format!(r#"{{"domain": "shop", "descriptors": [{{}}, {{{fields}}}]}}"#);
+    let (number, long) = (
+        "allowed is a whole number from 0 to 4294967295",
+        "allowed is a whole number from 0 to 18446744073709551615",
+    );
+    let hits = "`descriptors[1].hitsAddend` is";
+    let requests = "`descriptors[1].limit.requestsPerUnit` is";
+    let unit = "allowed is SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, or the number of one";
     for (body, why) in [
-        ("", "EOF"),
-        ("7", "invalid type"),
-        ("{}", "the domain of the request is empty"),
-        (r#"{"domain": "shop"}"#, "no descriptors"),
-        (r#"{"domian": "shop"}"#, "unknown field `domian`"),
-        (r#"{"domain": "shop", "hitsAddend": -1, "descriptors": [{}]}"#, "NumberJson"),
-        (
-            r#"{"domain": "shop", "hitsAddend": 4294967296, "descriptors": [{}]}"#,
-            "above 4294967295",
-        ),
-        (r#"{"domain": "shop", "descriptors": [{"hitsAddend": "x"}]}"#, "found the text \"x\""),
-        (r#"{"domain": "shop", "descriptors": [{"limit": {"unit": "HOURS"}}]}"#, "HOURS"),
+        (String::new(), "EOF while parsing a value at line 1 column 0".to_owned()),
+        ("7".into(), "the body is 7, allowed is an object".into()),
+        ("null".into(), "the body is null, allowed is an object".into()),
+        ("{}".into(), "the domain of the request is empty".into()),
+        (r#"{"domain": "shop"}"#.into(), "the request has no descriptors".into()),
+        (r#"{"domian": "shop"}"#.into(), "the body has the unknown field `domian`, allowed are domain, descriptors, hitsAddend".into()),
+        (r#"{"domain": 7}"#.into(), "`domain` is 7, allowed is a text".into()),
+        (r#"{"descriptors": {}}"#.into(), "`descriptors` is an object, allowed is a list".into()),
+        (r#"{"descriptors": [null]}"#.into(), "`descriptors[0]` is null, allowed is an object".into()),
+        (of_request(r#""hitsAddend": -1"#), format!("`hitsAddend` is -1, {number}")),
+        (of_request(r#""hitsAddend": 1.5"#), format!("`hitsAddend` is 1.5, {number}")),
+        (of_request(r#""hits_addend": 4294967296"#), format!("`hitsAddend` is 4294967296, {number}")),
+        (of_request(r#""hitsAddend": 1, "hits_addend": 1"#), "`hitsAddend` is there in both spellings".into()),
+        (of_descriptor(r#""hitsAddend": "x""#), format!("{hits} \"x\", {long}")),
+        (of_descriptor(r#""hitsAddend": """#), format!("{hits} \"\", {long}")),
+        (of_descriptor(r#""hitsAddend": {"value": 1}"#), format!("{hits} an object, {long}")),
+        (of_descriptor(r#""hitsAddend": 18446744073709551616"#), format!("{hits} 1.8446744073709552e+19, {long}")),
+        (of_descriptor(r#""isNegativeHits": "true""#), "`descriptors[1].isNegativeHits` is \"true\", allowed is true or false".into()),
+        (of_descriptor(r#""hits": 1"#), "`descriptors[1]` has the unknown field `hits`, allowed are entries, limit, hitsAddend, isNegativeHits".into()),
+        (of_descriptor(r#""entries": [{"key": 1}]"#), "`descriptors[1].entries[0].key` is 1, allowed is a text".into()),
+        (of_descriptor(r#""entries": [{"key": "a", "value": true}]"#), "`descriptors[1].entries[0].value` is true, allowed is a text".into()),
+        (of_descriptor(r#""entries": [["a", "b"]]"#), "`descriptors[1].entries[0]` is a list, allowed is an object".into()),
+        (of_descriptor(r#""entries": "a""#), "`descriptors[1].entries` is \"a\", allowed is a list".into()),
+        (of_descriptor(r#""limit": 5"#), "`descriptors[1].limit` is 5, allowed is an object".into()),
+        (of_descriptor(r#""limit": {"requestsPerUnit": 4294967296}"#), format!("{requests} 4294967296, {number}")),
+        (of_descriptor(r#""limit": {"requestsPerUnit": "5/s"}"#), format!("{requests} \"5/s\", {number}")),
+        (of_descriptor(r#""limit": {"unit": "HOURS"}"#), format!("`descriptors[1].limit.unit` is \"HOURS\", {unit}")),
+        (of_descriptor(r#""limit": {"unit": false}"#), format!("`descriptors[1].limit.unit` is false, {unit}")),
     ] {
-        let (status, reply) = post(address, body).await;
-        assert_eq!(status, 400, "{body}: {reply}");
+        let (status, reply) = post(address, &body).await;
         let problem: Value = serde_json::from_str(&reply).unwrap();
-        assert_eq!(problem["status"], 400, "{body}: {reply}");
-        assert!(problem["detail"].as_str().unwrap().contains(why), "{body}: {reply}");
+        let expected = (400, &json!(400), &json!(why));
+        assert_eq!((status, &problem["status"], &problem["detail"]), expected, "{body}");
     }
+    let long = format!(r#"{{"domain": {{"{}": 1}}}}"#, "x".repeat(100_000));
+    assert!(post(address, &long).await.1.len() < 300);
 }
 
 #[tokio::test]

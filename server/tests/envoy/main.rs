@@ -18,6 +18,7 @@ mod published;
 mod published_hits;
 mod published_service;
 mod reload;
+mod remaining;
 mod responses;
 mod slow_store;
 mod support;

@@ -6,7 +6,7 @@ use envoy_types::pb::{
     envoy::service::ratelimit::v3::RateLimitResponse,
     google::protobuf::{Value, value::Kind},
 };
-use plimsoll_server::envoy::{EnvoyOptions, ResponseHeaders};
+use plimsoll_server::envoy::{Decide, EnvoyOptions, ResponseHeaders};
 
 use crate::support::{Service, descriptor, request};
 
@@ -50,7 +50,8 @@ fn resets(response: &RateLimitResponse) -> Vec<Option<i64>> {
 
 #[tokio::test]
 async fn headers_name_each_limit_and_denials_say_when_to_come_back() {
-    let service = Service::new(LIMITS);
+    let headers_on = EnvoyOptions::default().headers(ResponseHeaders::none().ratelimit(true));
+    let service = Service::with(LIMITS, headers_on);
     let response = ask(&service, &["user=a", "tenant=t", "shadow=x", "unknown=y"]).await;
     let expected = [
         ("ratelimit-policy", r#""user";q=2;w=60, "per _tenant_";q=5;w=3600"#),
@@ -81,6 +82,21 @@ async fn headers_name_each_limit_and_denials_say_when_to_come_back() {
     let response = ask(&service, &["banned=x"]).await;
     assert_eq!((headers(&response), resets(&response)), ([].into(), vec![Some(86_400)]));
     assert!(headers(&ask(&service, &["unknown=x"]).await).is_empty());
+}
+
+#[tokio::test]
+async fn by_default_no_header_reaches_a_client() {
+    for service in
+        [Service::new(LIMITS), Service::with(LIMITS, EnvoyOptions::default().decide(Decide::Each))]
+    {
+        for _ in 0..3 {
+            let response = ask(&service, &["user=a", "tenant=t", "banned=x", "work=a"]).await;
+            assert_eq!(headers(&response), [].into());
+            // Envoy sends these as they are.
+            assert!(response.request_headers_to_add.is_empty() && response.raw_body.is_empty());
+            assert!(response.dynamic_metadata.is_none());
+        }
+    }
 }
 
 #[tokio::test]

@@ -156,7 +156,7 @@ async fn units_that_cannot_be_given_back_leave_the_decision_on_others() {
 #[tokio::test(start_paused = true)]
 async fn a_look_that_denies_needs_no_second_answer() {
     for hangs in [false, true] {
-        let options = EnvoyOptions::default().on_failure(OnFailure::Deny);
+        let options = EnvoyOptions::default().on_failure(OnFailure::Deny).strict_looks(true);
         let service = service(Fails::After(2), hangs, options);
         assert!(ask(&service, [descriptor("counting=a")]).await.is_ok());
         let descriptors = [hits("counting=a", 0), descriptor("user=a")];

@@ -23,7 +23,7 @@ use tonic::{Request, Status};
 pub(crate) struct Service {
     pub(crate) envoy: Envoy,
     pub(crate) clock: ManualClock,
-    service: EnvoyService,
+    pub(crate) service: EnvoyService,
 }
 
 /// The status of a descriptor as a test writes it.
@@ -47,9 +47,8 @@ impl Service {
     }
 
     pub(crate) fn of(config: EnvoyConfig) -> Self {
-        let clock = ManualClock::at(1_700_000_000_000_000);
-        let store = MemoryStore::new(MemoryConfig::default().clock(clock.clone()));
-        Self { clock, ..Self::over(config, Limiter::new(store)) }
+        let (clock, limiter) = memory();
+        Self { clock, ..Self::over(config, limiter) }
     }
 
     /// Creates the service over another limiter, whose clock the test does not move.
@@ -96,6 +95,13 @@ impl Says {
             _ => panic!("{status:?}"),
         }
     }
+}
+
+/// Returns a limiter over an embedded store, and its clock.
+pub(crate) fn memory() -> (ManualClock, Limiter) {
+    let clock = ManualClock::at(1_700_000_000_000_000);
+    let store = MemoryStore::new(MemoryConfig::default().clock(clock.clone()));
+    (clock, Limiter::new(store))
 }
 
 pub(crate) fn request(

@@ -41,7 +41,10 @@ pub(crate) fn filter(limiters: &[u16]) -> Filter<'_> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn descriptors_limit_requests_and_headers_arrive() {
-    let service = Service::start(&written(LIMITS), None);
+    let settings = directory().join("settings.toml");
+    fs::write(&settings, "[envoy.headers]\nratelimit = true\n").unwrap();
+    let more = ["--settings", settings.to_str().unwrap()];
+    let service = Service::start_with(&written(LIMITS), None, &more);
     let proxy = Proxy::start(filter(&[service.port])).await;
     for left in [2, 1, 0] {
         let reply = proxy.get("/", &[("x-user", "alice"), ("x-tenant", "acme")]).await;
@@ -75,6 +78,21 @@ async fn descriptors_limit_requests_and_headers_arrive() {
     assert_eq!(proxy.get("/slow/b", &[("x-user", "carol")]).await.status, 429);
     assert_eq!(proxy.get("/slow/b", &[("x-user", "dave")]).await.status, 200);
     assert_eq!(proxy.get("/slow/b", &[]).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_default_no_name_of_a_limit_reaches_a_client() {
+    let service = Service::start(&written(LIMITS), None);
+    let proxy = Proxy::start(filter(&[service.port])).await;
+    for expected in [200, 200, 200, 429] {
+        let reply = proxy.get("/", &[("x-user", "alice"), ("x-tenant", "acme")]).await;
+        assert_eq!(reply.status, expected);
+        // Those that remain are Envoy's.
+        let ours = ["ratelimit", "ratelimit-policy", "retry-after"];
+        assert!(ours.iter().all(|name| !reply.headers.contains_key(*name)), "{:?}", reply.headers);
+        let text = format!("{:?} {:?}", reply.headers, reply.body);
+        assert!(!text.contains("user") && !text.contains("tenant"), "{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

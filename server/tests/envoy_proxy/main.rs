@@ -8,4 +8,5 @@ mod faults;
 mod limits;
 mod proxy;
 mod replicas;
+mod scenarios;
 mod service;

@@ -38,9 +38,10 @@ impl Service {
 
     pub(crate) fn start_at(port: u16, config: &Path, redis: Option<&str>, more: &[&str]) -> Self {
         let (config, grpc) = (config.display().to_string(), format!("127.0.0.1:{port}"));
-        let listeners = ["--grpc", &grpc, "--http", "off", "--admin", "off"];
-        let mut arguments = vec!["--config", &config];
-        arguments.extend(listeners);
+        let mut arguments = vec!["--config", &config, "--grpc", &grpc, "--http", "off"];
+        if !more.contains(&"--admin") {
+            arguments.extend(["--admin", "off"]);
+        }
         arguments.extend(redis.into_iter().flat_map(|url| ["--redis", url, "--redis-lazy"]));
         arguments.extend(more);
         let arguments = arguments.into_iter().map(str::to_owned).collect();

@@ -35,6 +35,30 @@ fn the_default_config_admits_five_units_in_ten_seconds() {
 }
 
 #[test]
+fn a_denial_says_what_is_left_in_its_body_and_its_headers() {
+    let limits = "policies = { day = '50/day', shadow = '50/day', other = '60/day' }";
+    let (service, _folder) = start_with_limits(limits);
+    let body = |cost: u64| {
+        let charges = ["day", "other", "shadow"].map(|policy| {
+            json!({"policy": policy, "key": "alice", "cost": cost, "shadow": policy == "shadow"})
+        });
+        json!({"charges": charges}).to_string()
+    };
+    assert_eq!(service.post("/v1/check", &body(3)).status, 200);
+    for (path, status) in [("/v1/check", 429), ("/v1/reserve", 429), ("/v1/peek", 200)] {
+        let denied = service.post(path, &body(48));
+        let left = |index: usize| denied.json()["charges"][index]["remaining"].as_u64().unwrap();
+        assert_eq!((denied.status, [0, 1, 2].map(left)), (status, [47, 57, 47]), "{path}");
+        let header = denied.header("ratelimit").unwrap();
+        assert!(
+            header.starts_with("\"day\";r=47;") && header.contains("\"other\";r=57;"),
+            "{header}"
+        );
+        assert_eq!(denied.header("x-ratelimit-remaining"), Some("47"), "{path}");
+    }
+}
+
+#[test]
 fn all_charges_are_admitted_or_none_is_spent() {
     let limits = "policies = { hour = '3/h token-bucket(3)', day = '100/day' }";
     let (service, _folder) = start_with_limits(limits);

@@ -104,7 +104,11 @@ impl Builder<'_> {
             Entry::Vacant(new) => {
                 // The quota is that of each request.
                 match Policy::new(&policy_name(domain, "override", OVERRIDE_ID), "1/s") {
-                    Ok(overrides) => new.insert(Domain { root: Node::default(), overrides }),
+                    Ok(overrides) => new.insert(Domain {
+                        root: Node::default(),
+                        overrides,
+                        denied_overrides: DeniedHits::new(None),
+                    }),
                     Err(error) => {
                         file.mistakes.push(Mistake::new(error).at(place));
                         return file.mistakes;

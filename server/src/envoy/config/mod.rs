@@ -16,6 +16,6 @@ pub(crate) use self::files::MAX_BYTES;
 pub use self::{config::EnvoyConfig, error::EnvoyConfigError};
 pub(super) use self::{
     files::Files,
-    rule::{Limit, Rule},
+    rule::{DeniedHits, Limit, Rule},
     tree::{Found, budget_key},
 };

@@ -115,10 +115,14 @@ impl DeniedHits {
         }
     }
 
-    /// Returns whether hits that are denied count. `are_own` is true if the descriptor says its hits itself, as a
-    /// report does.
-    pub(in crate::envoy) fn count(&self, are_own: bool) -> bool {
-        self.configured.unwrap_or_else(|| are_own && self.was_looked_at.load(Relaxed))
+    /// Returns whether hits that are denied count. `after_looks` is true if they count once a caller has looked.
+    pub(in crate::envoy) fn count(&self, after_looks: bool) -> bool {
+        self.configured.unwrap_or_else(|| after_looks && self.was_looked_at.load(Relaxed))
+    }
+
+    /// Returns whether the configuration says that hits that are denied do not count.
+    pub(in crate::envoy) fn never_count(&self) -> bool {
+        self.configured == Some(false)
     }
 }
 

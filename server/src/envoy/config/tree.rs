@@ -9,7 +9,10 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use plimsoll::{Key, Policy};
 use smallvec::SmallVec;
 
-use super::{pattern::Pattern, rule::Rule};
+use super::{
+    pattern::Pattern,
+    rule::{DeniedHits, Rule},
+};
 use crate::envoy::metric_key::MetricKey;
 
 /// The number of entries for which the search needs no allocation.
@@ -29,6 +32,7 @@ pub(in crate::envoy) struct Domain {
     pub(super) root: Node,
     /// The policy under which the limits are counted that requests bring along.
     pub(in crate::envoy) overrides: Policy,
+    pub(in crate::envoy) denied_overrides: DeniedHits,
 }
 
 /// A level of descriptors.

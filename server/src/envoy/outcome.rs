@@ -1,0 +1,110 @@
+//! The outcome of a line, and the quota under which a look is decided.
+
+use std::{mem, time::Duration};
+
+use plimsoll::{
+    Algorithm, Outcome, Quota, Standing,
+    store::{Source, Verdict},
+};
+
+use super::request::{Hits, Limited, Line};
+
+/// The outcome of a line.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LineOutcome {
+    /// True if the limit admits the line by itself.
+    pub(super) has_passed: bool,
+    /// The hits that were charged. Lines with the same budget have the hits of all of them.
+    pub(super) charged: u64,
+    /// The quota by which the budget is counted, unless the line has none. An operator can set it.
+    pub(super) quota: Option<Quota>,
+    /// The standing of the budget after the decision, unless the line has none.
+    pub(super) standing: Option<Standing>,
+    /// True if this process decided the line because the store did not answer.
+    pub(super) is_fallback: bool,
+}
+
+impl LineOutcome {
+    /// Returns the outcome of a line that no store decides.
+    pub(super) fn initial(line: &Line<'_>) -> Self {
+        let has_passed = match line {
+            Line::Limited(limited) => {
+                limited.counted.is_some() || matches!(limited.hits, Hits::GiveBack(_))
+            }
+            Line::Free | Line::Unlimited => true,
+        };
+        Self { has_passed, ..Self::default() }
+    }
+
+    /// Returns the outcome of a line by the outcome of its charge.
+    pub(super) fn of_charge(
+        limited: &Limited<'_>,
+        outcome: Outcome<'_>,
+        source: Source,
+        has_strict_looks: bool,
+    ) -> Self {
+        let (mut quota, mut standing) = (*outcome.quota(), *outcome.standing());
+        // A quota that an operator has set for the key replaces that of a look.
+        if quota_of_look(limited, has_strict_looks) == Some(quota) {
+            quota = limited.counted.map_or(quota, |(_, quota)| quota);
+            standing = without_one(&standing);
+        }
+        Self {
+            has_passed: outcome.verdict() == Verdict::Passed,
+            charged: outcome.granted(),
+            quota: Some(quota),
+            standing: Some(standing),
+            is_fallback: source == Source::Fallback,
+        }
+    }
+
+    /// Records that the hits of a denied request are not charged. They are back if `is_refunded`.
+    pub(super) fn refund(&mut self, is_refunded: bool) {
+        let units = mem::take(&mut self.charged);
+        let Some(standing) = self.standing.as_mut().filter(|_| is_refunded) else { return };
+        let (limit, remaining) = (standing.limit(), standing.remaining().saturating_add(units));
+        let (next, reset) = match remaining < limit {
+            true => (standing.next_after(), standing.reset_after()),
+            false => (Duration::ZERO, Duration::ZERO),
+        };
+        *standing = Standing::new(limit, remaining.min(limit), next, reset, None);
+    }
+}
+
+/// Returns the quota under which a look is decided, if it is not the one of the limit.
+///
+/// A look passes while no more hits than the limit count. Under a limit that is larger by one, this is so while one
+/// unit is left. There are two exceptions:
+///
+/// - If hits that are denied never count, no more than the limit ever do, so the look is strict.
+/// - A look at a concurrency limit asks for a free slot.
+pub(super) fn quota_of_look(limited: &Limited<'_>, has_strict_looks: bool) -> Option<Quota> {
+    let is_strict = has_strict_looks || limited.denied_hits.never_count();
+    let (_, quota) = limited.counted.filter(|_| limited.hits == Hits::Look && !is_strict)?;
+    if quota.is_concurrent() {
+        return None;
+    }
+    let (limit, algorithm) = match quota.algorithm() {
+        Algorithm::TokenBucket { burst } => {
+            (quota.limit(), Algorithm::TokenBucket { burst: burst + 1 })
+        }
+        other => (quota.limit() + 1, other),
+    };
+    // There is none beyond the largest limit, at which no look differs.
+    let larger = Quota::new_with_algorithm(limit, quota.window(), algorithm).ok()?;
+    match quota.lease() {
+        Some(lease) => larger.leased(lease).ok(),
+        None => Some(larger),
+    }
+}
+
+/// Returns the standing under a limit that is smaller by one.
+fn without_one(standing: &Standing) -> Standing {
+    Standing::new(
+        standing.limit().saturating_sub(1),
+        standing.remaining().saturating_sub(1),
+        standing.next_after(),
+        standing.reset_after(),
+        standing.retry_after(),
+    )
+}
