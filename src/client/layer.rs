@@ -2,10 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::upstream::{Pauses, UpstreamHeaders};
+use super::upstream::Pauses;
 use crate::{
     limiter::Limiter,
-    middleware::Reset,
     rule::{Rule, Rules},
     telemetry::FirstRequests,
 };
@@ -23,15 +22,15 @@ use crate::{
 /// The upstream service decides how many calls it accepts. So this layer reads its responses, and
 /// pauses:
 ///
-/// - for `Retry-After` in a response with a status of 4xx or 5xx: seconds or a date ([RFC 9110, section
-///   10.2.3]);
-/// - for `t` after `RateLimit: "name";r=0;t=9` in any response ([draft 11]), or for the `w` of
-///   `RateLimit-Policy` if there is no `t`;
-/// - for `X-RateLimit-Reset` after `X-RateLimit-Remaining: 0`, if [`x_ratelimit`](Self::x_ratelimit) says
-///   which of the two meanings of this header the server uses.
+/// - for the longest of `Retry-After` ([RFC 9110, section 10.2.3]) in a response with a status of 4xx or 5xx, and
+///   of the `t` in `RateLimit: "name";r=0;t=9` in any response ([draft 11]);
+/// - without these, for the time of an older header whose number of remaining units is 0, such as
+///   `X-RateLimit-Reset` after `X-RateLimit-Remaining: 0`. [`guide::clients`](crate::guide::clients#pacing-an-upstream)
+///   lists the headers, and the forms of a time;
+/// - after a status of 429, or of 503 with `Retry-After`, that states no time: for 1 s, and twice as long after
+///   each further one, up to 64 s. Any other response ends the series.
 ///
-/// If a response has several of them, the longest time applies. It is cut to [`max_pause`](Self::max_pause). A
-/// header that cannot be parsed is ignored.
+/// A pause is cut to [`max_pause`](Self::max_pause). A header that cannot be parsed is ignored.
 ///
 /// - A pause applies to the calls with the same keys under the same policies as the call that was
 ///   answered. In the example below, a response of one host does not stop the calls to another. A
@@ -80,7 +79,6 @@ pub struct PaceLayer {
     pub(super) rules: Rules,
     pub(super) max_wait: Duration,
     pub(super) max_pause: Duration,
-    pub(super) upstream_headers: UpstreamHeaders,
     pub(super) pauses: Arc<Pauses>,
     /// The first calls, in which misuse is looked for.
     pub(super) first_calls: Arc<FirstRequests>,
@@ -98,7 +96,6 @@ impl PaceLayer {
             rules: Rules::new(rule),
             max_wait: Duration::ZERO,
             max_pause: DEFAULT_MAX_PAUSE,
-            upstream_headers: UpstreamHeaders::default(),
             pauses: Arc::default(),
             first_calls: Arc::default(),
         }
@@ -142,17 +139,6 @@ impl PaceLayer {
     #[must_use]
     pub fn max_pause(mut self, max_pause: Duration) -> Self {
         self.max_pause = max_pause;
-        self
-    }
-
-    /// Also reads `X-RateLimit-Remaining` and `X-RateLimit-Reset` in the responses of the upstream
-    /// service. By default, these headers are not read.
-    ///
-    /// No standard defines the value of `X-RateLimit-Reset`: GitHub sends an [epoch](Reset::Epoch), Envoy
-    /// and Kong send [seconds](Reset::Seconds).
-    #[must_use]
-    pub fn x_ratelimit(mut self, reset: Reset) -> Self {
-        self.upstream_headers.x_ratelimit = Some(reset);
         self
     }
 }

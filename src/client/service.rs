@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use super::{
     PaceError, PaceLayer,
-    upstream::{CallId, NotReady},
+    upstream::{CallId, NotReady, Pause},
 };
 use crate::{
     decision::Decision,
@@ -80,9 +80,7 @@ where
             let permit = decision.as_ref().and_then(|decision| layer.limiter.permit(decision));
             let response = ready.call(Request::from_parts(parts, body)).await;
             let (head, body) = response.map_err(PaceError::Inner)?.into_parts();
-            if let Some(pause) = layer.upstream_headers.pause(&head) {
-                layer.pauses.begin(&call, pause.min(layer.max_pause));
-            }
+            layer.pauses.answered(&call, Pause::of(&head), layer.max_pause);
             let at_end = settle(&layer.limiter, decision, hooks, &head, body.size_hint()).await;
             let at_end = BodySettlement::holding(at_end, permit);
             Ok(Response::from_parts(head, ResponseBody::inner(body, at_end)))

@@ -12,7 +12,7 @@ use std::{
 use futures_util::{FutureExt, future::join_all};
 use http::{Request, Response};
 use plimsoll::{
-    Key, Limiter, Policy, Quota, Reset, Rule, by,
+    Key, Limiter, Policy, Quota, Rule, by,
     client::{Pace, PaceError, PaceLayer},
 };
 use tokio::time::{Instant, advance};
@@ -62,6 +62,23 @@ impl Service<Request<String>> for Upstream {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// The service, whose answers take one second.
+fn slow(
+    upstream: &Upstream,
+) -> impl Service<Request<String>, Response = Response<String>, Error = Infallible, Future: Send>
++ Clone
++ Send
++ 'static {
+    let upstream = upstream.clone();
+    tower::service_fn(move |request: Request<String>| {
+        let mut upstream = upstream.clone();
+        async move {
+            tokio::time::sleep(SECOND).await;
+            upstream.call(request).await
+        }
+    })
+}
 
 fn layer() -> PaceLayer {
     let policy = Policy::new("upstream", Quota::per_second(100)).unwrap();
@@ -192,7 +209,7 @@ async fn an_absurd_pause_is_cut_to_the_maximum() {
     assert_eq!(pause(layer().max_pause(86_400 * SECOND), day).await, Some(86_400 * SECOND));
     assert_eq!(pause(layer().max_pause(Duration::ZERO), day).await, None, "switched off");
     // A duration that no clock can add is cut, too.
-    let absurd = &[("retry-after", "18446744073709551615")];
+    let absurd = &[("retry-after", "99999999999999999999999999999999999999999")];
     assert_eq!(pause(layer().max_pause(Duration::MAX), absurd).await, Some(Quota::MAX_WINDOW));
 }
 
@@ -204,16 +221,7 @@ async fn a_shorter_answer_does_not_end_a_longer_pause() {
     for seconds in ["30", "2"] {
         upstream.answers(429, &[("retry-after", seconds)]);
     }
-    let slow = |upstream: Upstream| {
-        tower::service_fn(move |request: Request<String>| {
-            let mut upstream = upstream.clone();
-            async move {
-                tokio::time::sleep(SECOND).await;
-                upstream.call(request).await
-            }
-        })
-    };
-    let client = layer.layer(slow(upstream.clone()));
+    let client = layer.layer(slow(&upstream));
     let request = || Request::new(String::new());
     let (one, other) =
         tokio::join!(client.clone().oneshot(request()), client.clone().oneshot(request()));
@@ -252,35 +260,105 @@ async fn calls_that_are_not_charged_are_not_paused() {
     }
 }
 
+/// The answers of providers, with the time until the next call that waits is made. The table of vectors has
+/// more of them.
 #[tokio::test(start_paused = true)]
-async fn x_ratelimit_is_read_as_the_application_says() {
-    let upstream = Upstream::default();
-    let pause = async |layer: PaceLayer, headers: &[(&'static str, &str)]| {
-        let client = layer.layer(upstream.clone());
-        upstream.answers(200, headers);
-        call(&client, "/").await.unwrap();
-        call(&client, "/").await.err().and_then(|error| error.retry_after())
-    };
-    let epoch: &[_] = &[
-        ("date", "Thu, 01 Jan 1970 00:16:40 GMT"),
-        ("x-ratelimit-remaining", "0"),
-        ("x-ratelimit-reset", "1009"),
+async fn the_next_call_waits_as_providers_say() {
+    let date = ("date", "Thu, 01 Jan 2026 00:00:00 GMT");
+    let answers: [(u16, &[(&'static str, &str)], f64); 10] = [
+        (429, &[("retry-after", "2.0")], 2.0),
+        (429, &[("retry-after", "1.5")], 2.0),
+        (429, &[("retry-after-ms", "1234"), ("retry-after", "1")], 1.234),
+        (200, &[("ratelimit-remaining", "0"), ("ratelimit-reset", "9")], 9.0),
+        (200, &[("ratelimit", "limit=9, remaining=0, reset=8")], 8.0),
+        (200, &[("ratelimit", "\"default\";a=0;w=7")], 7.0),
+        (429, &[date, ("x-rate-limit-remaining", "0"), ("x-rate-limit-reset", "1767225606")], 6.0),
+        (200, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset-after", "0.25")], 0.25),
+        (200, &[("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "1m3s")], 63.0),
+        (200, &[("x-ratelimit-remaining", "1"), ("x-ratelimit-reset", "9")], 0.0),
     ];
-    let seconds: &[_] = &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "9")];
-    assert_eq!(pause(layer(), seconds).await, None, "not read by default");
-    assert_eq!(pause(layer().x_ratelimit(Reset::Seconds), seconds).await, Some(9 * SECOND));
-    assert_eq!(pause(layer().x_ratelimit(Reset::Epoch), epoch).await, Some(9 * SECOND));
-    assert_eq!(pause(layer().x_ratelimit(Reset::Epoch), seconds).await, None, "long past");
-    for (remaining, reset) in [("1", "9"), ("x", "9"), ("0", "x"), ("0", "-9"), ("0", "0")] {
-        let headers = [("x-ratelimit-remaining", remaining), ("x-ratelimit-reset", reset)];
-        assert_eq!(pause(layer().x_ratelimit(Reset::Seconds), &headers).await, None);
+    for (status, headers, seconds) in answers {
+        let upstream = Upstream::default();
+        let client = layer().wait(100 * SECOND).layer(upstream.clone());
+        upstream.answers(status, headers);
+        assert_eq!(call(&client, "/").await.unwrap(), status);
+        assert_eq!(call(&client, "/").await.unwrap(), 200);
+        let calls = &upstream.0.lock().unwrap().calls;
+        let waited = calls[1].1 - calls[0].1;
+        // A timer of tokio is up to 1 ms late.
+        let late = waited.checked_sub(Duration::from_secs_f64(seconds)).expect("not too early");
+        assert!(late <= Duration::from_millis(1), "{headers:?}: {waited:?}");
     }
-    // Without a date of the server, the clock of this machine counts.
-    #[expect(clippy::disallowed_methods, reason = "the date is compared with the system's clock")]
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_epoch_without_a_date_of_the_server_is_compared_with_the_own_clock() {
+    let upstream = Upstream::default();
+    let client = layer().layer(upstream.clone());
+    #[expect(clippy::disallowed_methods, reason = "the epoch is compared with the system's clock")]
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let own = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &*(now + 200).to_string())];
-    let wait = pause(layer().x_ratelimit(Reset::Epoch), &own).await.unwrap();
+    let reset = (now + 200).to_string();
+    upstream.answers(200, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &reset)]);
+    call(&client, "/").await.unwrap();
+    let wait = call(&client, "/").await.unwrap_err().retry_after().unwrap();
     assert!(wait <= 200 * SECOND && wait > 100 * SECOND, "{wait:?}");
+}
+
+/// The pauses after these answers, one call after the other: each is made when the pause before it has ended.
+async fn pauses(layer: PaceLayer, answers: &[(u16, &[(&'static str, &str)])]) -> Vec<u64> {
+    let upstream = Upstream::default();
+    let client = layer.layer(upstream.clone());
+    let mut pauses = Vec::new();
+    for (status, headers) in answers {
+        upstream.answers(*status, headers);
+        assert_eq!(call(&client, "/").await.unwrap(), *status);
+        // A call during the pause is not made.
+        let error = call(&client, "/").now_or_never().expect("no wait").err();
+        let pause = error.map_or(Duration::ZERO, |error| error.retry_after().unwrap());
+        pauses.push(pause.as_secs());
+        advance(pause).await;
+    }
+    pauses
+}
+
+#[tokio::test(start_paused = true)]
+async fn denials_without_a_time_pause_longer_each_time() {
+    let denied: (u16, &[(&'static str, &str)]) = (429, &[]);
+    let all = pauses(layer(), &[denied; 9]).await;
+    assert_eq!(all, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+    let short = pauses(layer().max_pause(5 * SECOND), &[denied; 5]).await;
+    assert_eq!(short, [1, 2, 4, 5, 5]);
+    assert_eq!(pauses(layer().max_pause(Duration::ZERO), &[denied; 3]).await, [0; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_other_response_ends_a_series_of_denials_without_a_time() {
+    let denied: (u16, &[(&'static str, &str)]) = (429, &[("retry-after", "-1")]);
+    let unavailable: (u16, &[(&'static str, &str)]) = (503, &[("retry-after", "soon")]);
+    let stated: (u16, &[(&'static str, &str)]) = (429, &[("retry-after", "7")]);
+    let other = |status: u16| (status, &[][..]);
+    for (between, pause) in [(other(200), 0), (other(404), 0), (other(503), 0), (stated, 7)] {
+        let found = pauses(layer(), &[denied, denied, unavailable, between, denied, denied]).await;
+        assert_eq!(found, [1, 2, 4, pause, 1, 2], "{between:?}");
+    }
+}
+
+/// Calls that are in flight at the same time and fail together count as one denial.
+#[tokio::test(start_paused = true)]
+async fn denials_of_calls_that_were_made_together_count_once() {
+    let upstream = Upstream::default();
+    let client = layer().layer(slow(&upstream));
+    for _ in 0..20 {
+        upstream.answers(429, &[]);
+    }
+    for pause in [1, 2] {
+        let calls = join_all((0..10).map(|_| call(&client, "/"))).await;
+        assert!(calls.into_iter().all(|call| call.unwrap() == 429));
+        let error = call(&client, "/").await.unwrap_err();
+        assert_eq!(error.retry_after(), Some(pause * SECOND));
+        advance(pause * SECOND).await;
+    }
+    assert_eq!(call(&client, "/").await.unwrap(), 200);
 }
 
 /// Repeats a call that the server has denied, up to three times.

@@ -1,6 +1,6 @@
 //! The quota that an upstream service states in its responses.
 //!
-//! [`UpstreamHeaders`] reads the headers of a response, and [`structured`] parses the structured fields
+//! [`Pause::of`] reads the headers of a response, and [`structured`] parses the structured fields
 //! among them. [`Pauses`] keeps the resulting pauses.
 
 mod headers;
@@ -8,6 +8,6 @@ mod pauses;
 mod structured;
 
 pub(super) use self::{
-    headers::UpstreamHeaders,
+    headers::Pause,
     pauses::{CallId, NotReady, Pauses},
 };

@@ -1,4 +1,4 @@
-//! Lists of Strings with parameters (RFC 9651), as draft 11 writes them.
+//! Lists of Strings with parameters (RFC 9651), as drafts 11 and 12 write them.
 //!
 //! The bytes come from a server that is not trusted, so the input and the output are bounded. A whole
 //! field is ignored if one member is malformed (section 4.2), or is neither a String nor a Token.
@@ -21,11 +21,11 @@ const MAX_MEMBERS: usize = 64;
 pub(super) struct Member {
     /// The String or Token.
     pub(super) name: String,
-    /// The parameter `r`: the units that are left.
+    /// The parameter `r`, or `a` in draft 12: the units that are left.
     pub(super) remaining: Option<i64>,
     /// The parameter `t`: the seconds until more units are free.
     pub(super) reset: Option<i64>,
-    /// The parameter `w`: the window in seconds.
+    /// The parameter `w`: the window in seconds. In draft 12, it also takes the place of `t`.
     pub(super) window: Option<i64>,
 }
 
@@ -95,7 +95,7 @@ impl<'f> ParameterVisitor<'f> for &mut Member {
             _ => None,
         };
         match key.as_str() {
-            "r" => self.remaining = integer,
+            "r" | "a" => self.remaining = integer,
             "t" => self.reset = integer,
             "w" => self.window = integer,
             _ => {}

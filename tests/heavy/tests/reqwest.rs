@@ -15,7 +15,7 @@ use axum::{
 };
 use http::{Request, Response};
 use plimsoll::{
-    Limiter, Policy, Quota, Reset, ResponseBody, Rule, by,
+    Limiter, Policy, Quota, ResponseBody, Rule, by,
     client::{PaceError, PaceLayer},
 };
 use tokio::time::Instant;
@@ -93,6 +93,20 @@ async fn waits_as_the_forge_says_and_goes_on() {
     assert!(begun[3] - begun[1] >= Duration::from_secs(1), "the third call waited for its turn");
 }
 
+/// A large shop platform sends decimals, and others send a denial and nothing else.
+#[tokio::test]
+async fn waits_after_a_decimal_and_after_a_denial_without_a_time() {
+    for busy in [(429, &[("retry-after", "1.0")][..]), (429, &[])] {
+        let (forge, url) = Forge::start(&[busy, (200, &[])]).await;
+        let client = paced(pace().wait(Duration::from_secs(30)));
+        let begun = Instant::now();
+        assert_eq!(client.clone().oneshot(get(&url)).await.unwrap().status(), 429);
+        assert_eq!(client.clone().oneshot(get(&url)).await.unwrap().status(), 200);
+        assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert_eq!(forge.requests(), 2);
+    }
+}
+
 #[tokio::test]
 async fn fails_at_once_without_a_wait() {
     let spent: Answer =
@@ -112,7 +126,7 @@ async fn a_forge_that_is_wrong_does_not_stop_the_job_for_a_day() {
     let absurd: Answer =
         (403, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "99999999999")]);
     let (_, url) = Forge::start(&[absurd]).await;
-    let client = paced(pace().x_ratelimit(Reset::Epoch).max_pause(Duration::from_secs(60)));
+    let client = paced(pace().max_pause(Duration::from_secs(60)));
     client.clone().oneshot(get(&url)).await.unwrap();
     let wait = client.clone().oneshot(get(&url)).await.unwrap_err().retry_after().unwrap();
     assert!(wait <= Duration::from_secs(60), "{wait:?}");
