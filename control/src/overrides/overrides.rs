@@ -21,6 +21,7 @@ use crate::{Registry, StoreKind};
 
 /// The overrides of a service: changes of limits that apply for a time. Clones share them.
 ///
+#[doc = include_str!("../../docs/links.md")]
 #[doc = include_str!("../../docs/overrides.md")]
 #[derive(Clone)]
 pub struct Overrides {

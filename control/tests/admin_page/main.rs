@@ -144,7 +144,7 @@ fn act_on_an_offender(browser: &Browser, shop: &[Example; 2]) {
     browser.type_keys("at night");
     browser.type_keys(ENTER);
     browser.wait_for_text("message", "5 of 5 left");
-    (0..10).for_each(|_| drop(ask(&shop[0], "mallory")));
+    (0..10).for_each(|_| _ = ask(&shop[0], "mallory"));
     // The axes of a chart say how much, and when.
     let axis = |name| {
         browser.run(&format!(
