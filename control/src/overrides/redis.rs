@@ -262,7 +262,11 @@ impl RedisBackend {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(error)) if !first.may_apply() => Err(self.failed(&error)),
             // The first one may have been made.
-            _ => Err(first),
+            Ok(Err(_)) => Err(first),
+            Err(_) => {
+                let message = format!("no reply within {DEADLINE:?}");
+                Err(OverrideError::Unavailable { message, may_apply: true })
+            }
         }
     }
 

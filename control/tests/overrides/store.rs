@@ -549,7 +549,7 @@ async fn an_override_ends_while_redis_hangs_and_redis_is_followed_again() {
     signal("-STOP");
     let change = one.overrides.set(new(Some(1), quota("5/min"), None)).await;
     let message = change.as_ref().err().map(ToString::to_string).unwrap_or_default();
-    assert!(message.ends_with("may have been made: no reply within 2s"), "{message}");
+    assert!(message.contains("may have been made: no reply within"), "{message}");
     let lost = matches!(change, Err(OverrideError::Unavailable { may_apply: true, .. }));
     assert!(lost, "{change:?}");
     assert!(one.overrides.status().unheard > Duration::from_secs(1));
