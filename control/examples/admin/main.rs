@@ -50,12 +50,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let registry = config.registry().clone();
 
     // Units and overrides are in the same store, so that all instances and tools find both.
-    let store = match (config.store().url(), env::var("REDIS_URL")) {
-        (None, Ok(url)) => config.store().with_url(&url),
-        _ => config.store().clone(),
-    };
+    let (mut store, variable) = (config.store().clone(), env::var("REDIS_URL").ok());
+    if let (None, Some(url)) = (store.url(), &variable) {
+        store = store.with_url(url);
+    }
     let limiter = store.connect().await?;
-    let shared = OverridesConfig::of(&store);
+    // A cluster, sentinels and regions stay. Then the variable names the server of the overrides.
+    let shared = match store.url().or(variable.as_deref()) {
+        Some(url) => OverridesConfig::of(&store).server(url),
+        None => OverridesConfig::of(&store),
+    };
     let overrides = Overrides::connect(shared, registry.clone(), limiter.clone()).await?;
     // The keys of the shop are names of customers, which operators may see.
     let overrides = overrides.show_keys();

@@ -103,18 +103,19 @@ async function submit(event) {
   // The override that the operator saw: another operator may have changed it meanwhile.
   if (needs.includes("version")) body.version = target.version;
   $("change-submit").disabled = true;
+  let isStale = true;
   try {
     const result = await send(body);
     $("change").close();
     say(result.message);
-    await afterwards();
   } catch (error) {
-    const again = error.status === 409 ? " Another operator was faster: close this, and look again." : "";
-    $("change-error").textContent = error.message + again;
-    if (again) await afterwards();
+    isStale = error.status === 409;
+    $("change-error").textContent = error.message + (isStale ? " Another operator was faster: close this, and look again." : "");
   } finally {
+    // Before the lists are read again: the operator may have opened the next change.
     $("change-submit").disabled = false;
   }
+  if (isStale) await afterwards();
 }
 
 $("change-form").addEventListener("submit", submit);
