@@ -1,13 +1,15 @@
 -- The overrides of a service, and their audit log.
 --
 -- KEYS[1]  a hash. A field with a colon is an override, as `<version> <until or 0> <JSON>`, or the mark of a
---          removed one, as `<version> <until> -`. There are five other fields:
+--          removed one, as `<version> <until> -`. There are six other fields:
 --            version     the time of the last change in microseconds, or more
 --            history     the last versions, each followed by a space
 --            base        every version up to this one is in the history too
 --            generation  the time at which lost overrides were put back
 --            marks       the number of marks
+--            read        the last version that an instance of the service has read
 -- KEYS[2]  a stream: the audit log
+-- KEYS[3]  the reply to this change, if it was made: a change is sent again if its reply was lost
 -- ARGV[1]  poll | set | remove | note | restore
 -- ARGV[2]  the time to live of both keys in milliseconds. Each poll renews it when a tenth has passed,
 --          unless it is 0.
@@ -23,7 +25,9 @@ local marks = tonumber(redis.call('HGET', entries, 'marks') or 0)
 
 -- The time for which a removal is known: 7 days, in milliseconds.
 local MARK_TTL = 604800000
-local OTHER_FIELDS = 5
+local OTHER_FIELDS = 6
+-- The time for which the reply to a change is known, in milliseconds.
+local REPLY_TTL = 60000
 
 -- Lua writes large numbers as 1.7e+15.
 local function text(number)
@@ -78,11 +82,13 @@ local function change(known)
     redis.call('HSETNX', entries, 'base', '0')
     redis.call('HSETNX', entries, 'generation', '0')
     redis.call('HSETNX', entries, 'marks', '0')
+    redis.call('HSETNX', entries, 'read', '0')
     redis.call('PEXPIRE', entries, ttl)
 end
 
--- Adds an entry to the audit log. Its identifier is its time in microseconds.
-local function note(entry, before, max)
+-- Adds an entry to the audit log. Its identifier is its time in microseconds. `changed` is the version of the
+-- override that it is about.
+local function note(entry, before, max, changed)
     local kind = ''
     if before then
         local is_json, decoded = pcall(cjson.decode, (string.gsub(before, '^%d+ %d+ ', '')))
@@ -91,8 +97,21 @@ local function note(entry, before, max)
     end
     local last = redis.call('XREVRANGE', audit, '+', '-', 'COUNT', 1)[1]
     local id = last and math.max(now, tonumber(string.match(last[1], '^%d+')) + 1) or now
-    redis.call('XADD', audit, 'MAXLEN', '~', max, text(id) .. '-0', 'entry', entry, 'before', kind)
+    redis.call('XADD', audit, 'MAXLEN', '~', max, text(id) .. '-0', 'entry', entry, 'before', kind,
+        'version', text(changed or 0))
     redis.call('PEXPIRE', audit, ttl)
+end
+
+-- Returns the reply to a change that is made, and keeps it.
+local function made(...)
+    local reply = {...}
+    redis.call('SET', KEYS[3], cmsgpack.pack(reply), 'PX', REPLY_TTL)
+    return reply
+end
+
+local earlier = KEYS[3] and redis.call('GET', KEYS[3])
+if earlier then
+    return cmsgpack.unpack(earlier)
 end
 
 -- poll <known version> [<field> <version>].. : the overrides if they have changed. Removes the ones that
@@ -112,30 +131,34 @@ if ARGV[1] == 'poll' then
     local generation = tonumber(redis.call('HGET', entries, 'generation') or 0)
     local is_known = known == 0 or version == known or (version > known and is_in_history(known))
     local changed = version ~= known and redis.call('HGETALL', entries)
+    if changed and version > 0 and ttl > 0 then
+        redis.call('HSET', entries, 'read', text(version))
+    end
     return {now, version, generation, is_known and 1 or 0, changed}
 end
 
 -- set <max audit> <known version> <field> <until or 0> <JSON> <expected version or ''> <audit entry>
--- remove <max audit> <known version> <field> <audit entry>
+-- remove <max audit> <known version> <field> <expected version or ''> <audit entry>
 if ARGV[1] == 'set' or ARGV[1] == 'remove' then
     local field, previous = ARGV[6], version
     local stored = redis.call('HGET', entries, field)
     local is_new = not stored or is_mark(stored)
     local before = not is_new and is_in_force(stored) and stored
+    local found = before and string.match(before, '^%d+') or '0'
+    local expected = ARGV[1] == 'remove' and ARGV[7] or ARGV[9]
+    if ARGV[1] == 'remove' and not before then
+        return {'missing', 0, 0, false}
+    end
+    if expected ~= '' and expected ~= found then
+        return {'conflict', tonumber(found), 0, false}
+    end
     if ARGV[1] == 'remove' then
-        if not before then
-            return {'missing', 0, 0, false}
-        end
         change(tonumber(ARGV[5]))
         local until_millis = math.floor(version / 1000) + MARK_TTL
         local mark = marks < tonumber(ARGV[3]) and text(version) .. ' ' .. text(until_millis) .. ' -'
         put(field, stored, mark)
-        note(ARGV[7], before, ARGV[4])
-        return {'ok', version, previous, before}
-    end
-    local found = before and string.match(before, '^%d+') or '0'
-    if ARGV[9] ~= '' and ARGV[9] ~= found then
-        return {'conflict', tonumber(found), 0, false}
+        note(ARGV[8], before, ARGV[4], version)
+        return made('ok', version, previous, before)
     end
     if ARGV[7] ~= '0' and now >= tonumber(ARGV[7]) * 1000 then
         return {'past', 0, 0, false}
@@ -146,14 +169,14 @@ if ARGV[1] == 'set' or ARGV[1] == 'remove' then
     end
     change(tonumber(ARGV[5]))
     put(field, stored, text(version) .. ' ' .. ARGV[7] .. ' ' .. ARGV[8])
-    note(ARGV[10], before, ARGV[4])
-    return {'ok', version, previous, before}
+    note(ARGV[10], before, ARGV[4], version)
+    return made('ok', version, previous, before)
 end
 
 -- note <audit entry>
 if ARGV[1] == 'note' then
     note(ARGV[4], false, ARGV[3])
-    return {'ok', 0, 0, false}
+    return made('ok', 0, 0, false)
 end
 
 -- restore <max audit> <known version> <audit entry> [<field> <value>].. : adds what the caller knows and the
@@ -195,4 +218,4 @@ end
 local base = tonumber(redis.call('HGET', entries, 'base') or 0)
 redis.call('HSET', entries, 'base', text(math.max(base, known)), 'generation', text(now))
 note(ARGV[6], false, ARGV[4])
-return {'restored', restored, undecided, false}
+return made('restored', restored, undecided, false)

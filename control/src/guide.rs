@@ -8,13 +8,16 @@
 pub mod config {}
 
 #[cfg(feature = "admin")]
+#[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/admin.md")]
 pub mod admin {}
 
 #[cfg(feature = "admin")]
+#[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/runbook.md")]
 pub mod runbook {}
 
 #[cfg(feature = "cli")]
+#[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/command-line.md")]
 pub mod command_line {}

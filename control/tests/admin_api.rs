@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     pin::Pin,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
     task::{Context, Poll},
     time::Duration,
 };
@@ -17,8 +18,9 @@ use http::{Request, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use plimsoll::{
-    Key, Limiter, Policy, RateLimitLayer, RedisStore, Resilience, Rule, by,
-    store::{Answer, Store},
+    Effect, Error, ErrorKind, Key, Limiter, MemoryConfig, MemoryStore, Policy, RateLimitLayer,
+    RedisStore, Resilience, Rule, by,
+    store::{Answer, Request as StoreRequest, Store},
 };
 use plimsoll_control::{
     Config, KeyType, NewOverride, Offenders, OverrideKind, Overrides, Registry, Source,
@@ -350,7 +352,7 @@ async fn what_the_audit_log_would_refuse_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_change_without_an_answer_of_the_store_is_in_the_audit_log() {
+async fn a_change_that_the_store_refuses_is_not_in_the_audit_log() {
     let mut redis = Server::start();
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let service = service_of(Limiter::new(store), Access::tokens().write("alice", "write-token"));
@@ -360,15 +362,96 @@ async fn a_change_without_an_answer_of_the_store_is_in_the_audit_log() {
     for path in ["reset", "unblock"] {
         let reply = service.change("POST", path, of.clone()).await;
         assert_eq!(reply.status, 503, "{path}: {}", reply.body);
-        let audit = service.overrides.audit(10).await.unwrap();
-        assert_eq!(audit[0].action.to_string(), path);
-        assert!(audit[0].after.as_deref().unwrap().starts_with("unknown"), "{audit:?}");
+        assert_eq!(service.overrides.audit(10).await.unwrap(), []);
     }
     // A block is stored with the overrides, and not applied yet.
     let reply = service.change("POST", "block", of).await;
     assert_eq!(reply.status, 202, "{}", reply.body);
     assert!(reply.body["message"].as_str().unwrap().contains("tries again"), "{}", reply.body);
     assert_eq!(service.overrides.list().len(), 1);
+}
+
+/// A store that makes resets and loses the replies to so many.
+#[derive(Debug)]
+struct Losing {
+    store: MemoryStore,
+    losses: AtomicUsize,
+}
+
+impl Store for Losing {
+    fn call(&self, request: StoreRequest<'_>, deadline: Option<std::time::Instant>) -> Answer {
+        let answer = self.store.call(request, deadline);
+        let fewer = |losses: usize| losses.checked_sub(1);
+        let is_reset = matches!(request, StoreRequest::Reset(_) | StoreRequest::Unblock(_));
+        if !is_reset || self.losses.fetch_update(SeqCst, SeqCst, fewer).is_err() {
+            return answer;
+        }
+        let lost = Error::new(ErrorKind::Unavailable, "the connection was closed");
+        Answer::ready(Err(lost.with_effect(Effect::Unknown)))
+    }
+}
+
+/// A reset or the end of a block is sent again if its reply is lost: forgetting twice is forgetting once.
+#[tokio::test]
+async fn a_change_of_a_key_whose_reply_is_lost_is_made_again() {
+    for (losses, status) in [(1, 200), (2, 504)] {
+        for path in ["reset", "unblock"] {
+            let store = Losing {
+                store: MemoryStore::new(MemoryConfig::default()),
+                losses: AtomicUsize::new(losses),
+            };
+            let access = Access::tokens().write("alice", "write-token");
+            let service = service_of(Limiter::with(store, Resilience::none()), access);
+            service
+                .limiter
+                .block(service.demo.charge("alice", 1), Duration::from_secs(60))
+                .await
+                .unwrap();
+            let of = json!({ "policy": "demo", "key": "alice", "reason": "a test" });
+            let reply = service.change("POST", path, of).await;
+            assert_eq!(reply.status, status, "{path}: {}", reply.body);
+            assert!(service.spend("alice").await);
+            let audit = service.overrides.audit(10).await.unwrap();
+            assert_eq!(audit.len(), 1, "{audit:?}");
+            let is_unknown = audit[0].after.as_deref().is_some_and(|it| it.starts_with("unknown"));
+            assert_eq!((audit[0].action.to_string().as_str(), is_unknown), (path, losses == 2));
+            // The first call has found the key, and the second one has not.
+            assert_eq!(losses == 1, reply.body["found"] == true, "{}", reply.body);
+        }
+    }
+}
+
+/// An entry of the audit log is undone unless another change has followed.
+#[tokio::test]
+async fn a_change_is_undone_by_its_version() {
+    let service = service();
+    let put = async |quota: &str| {
+        let body = json!({ "policy": "demo", "quota": quota, "reason": "a test" });
+        assert_eq!(service.change("PUT", "overrides", body).await.status, 200);
+        service.get("audit?count=1").await[0].clone()
+    };
+    let (first, second) = (put("5/min").await, put("9/min").await);
+    assert_eq!((&second["before"], &second["after"]), (&"5/min".into(), &"9/min".into()));
+    let undo = |entry: &Value| {
+        let version = entry["version"].clone();
+        let mut body = json!({ "policy": "demo", "reason": "undo", "version": version });
+        let method = if entry["before"].is_null() { "DELETE" } else { "PUT" };
+        if method == "PUT" {
+            body["quota"] = entry["before"].clone();
+        }
+        (method, body)
+    };
+    let (method, body) = undo(&first);
+    let late = service.change(method, "overrides", body).await;
+    assert_eq!((method, late.status.as_u16()), ("DELETE", 409), "{}", late.body);
+    let (method, body) = undo(&second);
+    assert_eq!(service.change(method, "overrides", body).await.status, 200);
+    assert_eq!(service.get("overrides").await[0]["kind"]["quota"], "5/min");
+    let third = service.get("audit?count=1").await[0].clone();
+    let end = json!({ "policy": "demo", "reason": "undo", "version": third["version"] });
+    assert_eq!(service.change("DELETE", "overrides", end.clone()).await.status, 200);
+    assert_eq!(service.change("DELETE", "overrides", end).await.status, 404);
+    assert_eq!(service.get("overrides").await, json!([]));
 }
 
 /// Two operators see the same override, and both change it.
@@ -440,7 +523,7 @@ async fn a_policy_is_switched_off_if_its_rule_asks() {
 struct Hanging;
 
 impl Store for Hanging {
-    fn call(&self, _: plimsoll::store::Request<'_>, _: Option<std::time::Instant>) -> Answer {
+    fn call(&self, _: StoreRequest<'_>, _: Option<std::time::Instant>) -> Answer {
         Answer::pending(std::future::pending())
     }
 }
@@ -495,6 +578,17 @@ async fn offenders_are_in_the_order_of_denials_or_of_units() {
             assert_eq!(list[0]["key"], first, "{scope} {by}");
         }
     }
+    // Those of all policies are in one list.
+    let rows = service.registry.get("rows").unwrap();
+    for _ in 0..20 {
+        let decision = service.limiter.check(rows.policy().charge(7, 1)).await.unwrap();
+        service.activity.record(&decision);
+    }
+    let list = service.get("offenders?by=denied").await;
+    let row = |at: usize| (list[at]["policy"].clone(), list[at]["key"].clone());
+    assert_eq!(row(0), ("rows".into(), "7".into()), "{list}");
+    assert_eq!(row(1), ("demo".into(), "denied".into()), "{list}");
+    assert_eq!(service.get("offenders?by=denied&count=1").await.as_array().unwrap().len(), 1);
     let wrong = service.ask("GET", "offenders?policy=demo&by=name", READ, "").await;
     assert!(wrong.status == 422 && wrong.body["allowed"].as_str().unwrap().contains("spent"));
 }
@@ -553,7 +647,7 @@ async fn mistakes_say_what_is_allowed() {
         let reply = self::reply(response).await;
         assert_eq!((reply.status.as_u16(), &*reply.media_type), (400, "application/problem+json"));
     }
-    assert_eq!(service.ask("GET", "offenders", READ, "").await.status, 422);
+    assert_eq!(service.ask("GET", "offenders?count=many", READ, "").await.status, 422);
     assert_eq!(service.ask("GET", "keys", READ, "").await.status, 422);
     assert!(service.overrides.list().is_empty());
 }

@@ -10,7 +10,7 @@ use std::{
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use plimsoll::{Limiter, OnFailure, Policy, RedisStore};
-use plimsoll_control::{Config, Overrides, Registry};
+use plimsoll_control::{Config, Overrides, OverridesConfig, Registry};
 use plimsoll_testing::servers::Server;
 use serde_json::Value;
 use tokio::time::sleep;
@@ -31,7 +31,12 @@ async fn each_metric_of_the_dashboards_is_emitted() {
     reload_a_file_with_a_mistake();
     deny_and_lease(&limiter).await;
     wait_for_redis(&limiter, &redis, &prometheus).await;
-    let overrides = Overrides::connect(&redis.url(), Registry::default(), limiter.clone()).await;
+    let overrides = Overrides::connect(
+        OverridesConfig::new(redis.url(), "plim"),
+        Registry::default(),
+        limiter.clone(),
+    )
+    .await;
     let _overrides = overrides.unwrap();
     miss_a_deadline(&limiter, &redis).await;
     limiter.close().await.unwrap();

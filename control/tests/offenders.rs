@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore, Policy};
-use plimsoll_control::{Offenders, Overrides, Registry};
+use plimsoll_control::{Offenders, Overrides, OverridesConfig, Registry};
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep};
 
@@ -58,7 +58,12 @@ fn a_spender_is_found_by_samples_and_its_key_is_not_shown() {
 async fn many_viewers_read_the_reports_once_a_second() {
     let server = Server::start();
     let clock = ManualClock::at(60_000_000);
-    let overrides = Overrides::connect(&server.url(), Registry::default(), limiter(&clock)).await;
+    let overrides = Overrides::connect(
+        OverridesConfig::new(server.url(), "plim"),
+        Registry::default(),
+        limiter(&clock),
+    )
+    .await;
     let offenders = Offenders::with_clock(10, clock);
     offenders.share(&overrides.expect("an answer"));
     let viewers: Vec<_> = (0..100)
@@ -86,7 +91,12 @@ async fn the_processes_of_a_service_sum_their_counts() {
     let mut processes = Vec::new();
     for denials in 1..=3 {
         let registry = Registry::default();
-        let overrides = Overrides::connect(&server.url(), registry, limiter.clone()).await;
+        let overrides = Overrides::connect(
+            OverridesConfig::new(server.url(), "plim"),
+            registry,
+            limiter.clone(),
+        )
+        .await;
         let offenders = Offenders::with_clock(10, clock.clone());
         offenders.share(&overrides.expect("an answer"));
         let _ = limiter.check_now(policy.charge(424_242, 1));

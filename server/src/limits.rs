@@ -125,21 +125,21 @@ impl Limits {
         settings: &Settings,
     ) -> Result<Overrides, LimitsError> {
         let (registry, limiter) = (self.registry.clone(), limiter.clone());
-        let url = settings.overrides_redis.as_deref().or_else(|| self.store.url());
-        let Some(url) = url else {
-            if self.is_shared() {
+        let mut config = OverridesConfig::of(&self.store);
+        match &settings.overrides_redis {
+            Some(url) => config = config.server(url),
+            None if self.is_shared() && self.store.url().is_none() => {
                 let kind = self.store.kind();
                 tracing::warn!(
                     target: "plimsoll",
                     "overrides of this instance are not shared: the store is {kind}, and overrides \
                      are kept by one Redis server, which --overrides-redis names"
                 );
+                return Ok(Overrides::in_memory(registry, limiter));
             }
-            return Ok(Overrides::in_memory(registry, limiter));
-        };
-        let config = OverridesConfig::url(url).prefix(self.store.prefix());
-        let config = config.lazy(self.store.is_lazy());
-        Ok(Overrides::connect_with(config, registry, limiter).await?)
+            None => {}
+        }
+        Ok(Overrides::connect(config, registry, limiter).await?)
     }
 }
 

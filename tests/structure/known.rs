@@ -20,7 +20,6 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
         "control/src",
         &[
             ("admin/api/denials", "the one endpoint that is a stream"),
-            ("admin/api/message", "the sentences of changes, which no other endpoint writes"),
             ("admin/api/session", "the operator of a request, for all endpoints"),
             ("admin/api/trials", "one endpoint"),
             ("admin/config", "the public configuration of the page"),
@@ -38,7 +37,6 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("guide", "the pages of the guide"),
             ("offenders/counts", "the counts, apart from the sketch that finds the keys"),
             ("offenders/offender", "a public type"),
-            ("overrides/config", "the public configuration of the connection"),
             ("overrides/memory", "the audit log without Redis"),
             ("overrides/tls", "the seam of a feature"),
         ],

@@ -26,7 +26,7 @@ use std::{
 use axum::{Router, response::Redirect, routing::get};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use plimsoll_control::{
-    Config, Format, Offenders, Overrides, OverridesConfig, StoreKind,
+    Config, Format, Offenders, Overrides, OverridesConfig,
     admin::{self, Access, Activity, AdminConfig},
 };
 use tokio::{net::TcpListener, time::sleep};
@@ -49,20 +49,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
     config.watch();
     let registry = config.registry().clone();
 
-    let (store, variable) = (config.store(), env::var("REDIS_URL").ok());
-    let url = store.url().or(variable.as_deref());
-    let limiter = url.map_or_else(|| store.clone(), |url| store.with_url(url)).connect().await?;
-    let overrides = match (url, store.kind()) {
-        (Some(url), _) => {
-            let shared = OverridesConfig::url(url).prefix(store.prefix());
-            Overrides::connect_with(shared, registry.clone(), limiter.clone()).await?
-        }
-        (None, StoreKind::Memory) => Overrides::in_memory(registry.clone(), limiter.clone()),
-        (None, kind) => {
-            let cause = "overrides are kept by one Redis server, which REDIS_URL names";
-            return Err(format!("CONFIG names {kind}, and {cause}").into());
-        }
+    // Units and overrides are in the same store, so that all instances and tools find both.
+    let (mut store, variable) = (config.store().clone(), env::var("REDIS_URL").ok());
+    if let (None, Some(url)) = (store.url(), &variable) {
+        store = store.with_url(url);
+    }
+    let limiter = store.connect().await?;
+    // A cluster, sentinels and regions stay. Then the variable names the server of the overrides.
+    let shared = match store.url().or(variable.as_deref()) {
+        Some(url) => OverridesConfig::of(&store).server(url),
+        None => OverridesConfig::of(&store),
     };
+    let overrides = Overrides::connect(shared, registry.clone(), limiter.clone()).await?;
     // The keys of the shop are names of customers, which operators may see.
     let overrides = overrides.show_keys();
     let offenders = Offenders::new(OFFENDERS).show_keys();

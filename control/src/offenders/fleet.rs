@@ -103,8 +103,9 @@ impl Fleet {
         invocation.key(format!("{prefix}:{{offenders}}:reports"));
         invocation.key(format!("{prefix}:{{offenders}}:times"));
         invocation.arg(LASTS.as_millis() as u64).arg(MAX_PROCESSES).arg(process).arg(report);
-        let reply = invocation.invoke_async(&mut backend.connection()).await;
-        reply.map_err(|error| backend.failed(&error))
+        let invocation = &invocation;
+        let send = |mut connection| async move { invocation.invoke_async(&mut connection).await };
+        backend.send(send).await
     }
 }
 

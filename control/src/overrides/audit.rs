@@ -40,6 +40,10 @@ pub struct AuditEntry {
     /// The time at which the new state ends.
     #[serde(default, with = "optional_millis", skip_serializing_if = "Option::is_none")]
     pub until: Option<SystemTime>,
+    /// The [version](super::Override::version) of the override after the action, if it is about one. With it, a
+    /// change is undone only while no other one has followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
     /// The person or program that did it.
     pub by: String,
     /// The reason for the change.
@@ -102,6 +106,7 @@ impl AuditEntry {
             before: None,
             after: None,
             until: None,
+            version: None,
             by: by.into(),
             reason: reason.into(),
         }
@@ -118,6 +123,7 @@ impl fmt::Debug for AuditEntry {
             .field("before", &self.before)
             .field("after", &self.after)
             .field("until", &self.until)
+            .field("version", &self.version)
             .field("by", &self.by)
             .field("reason", &self.reason)
             .finish()

@@ -1,35 +1,74 @@
-//! The connection of overrides to Redis.
+//! The place that keeps the overrides of a service.
 
 use std::fmt;
 
-/// The Redis that has the overrides of a service.
+use crate::{StoreConfig, StoreKind};
+
+/// The place that keeps the overrides of a service. [`Overrides::connect`](super::Overrides::connect) takes it.
 ///
-/// It is one server: the one that has the budgets, or another one. [`Overrides::connect_with`](super::Overrides::connect_with) takes it.
+/// All instances and tools of a service need the same place, or they miss each other's changes. So it comes
+/// from the store of the [configuration](crate::Config), the one that counts units too:
+///
+/// ```
+/// use plimsoll_control::{Config, Format, Overrides, OverridesConfig};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let text = "policies.api = \"100/min\"\nrules = [{ policy = \"api\", key = \"anonymous\" }]";
+/// let config = Config::from_text(text, Format::Toml)?;
+/// let store = config.store();
+/// let limiter = store.connect().await?;
+/// let registry = config.registry().clone();
+/// let overrides = Overrides::connect(OverridesConfig::of(store), registry, limiter).await?;
+/// # assert!(overrides.list().is_empty());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct OverridesConfig {
-    pub(super) url: String,
+    /// The URL of the Redis server, or `None` if the store names none.
+    pub(super) url: Option<String>,
+    pub(super) kind: StoreKind,
     pub(super) prefix: String,
     pub(super) is_lazy: bool,
     pub(super) is_passive: bool,
 }
 
 impl OverridesConfig {
-    /// Creates the configuration for the server at a URL, such as `redis://user:password@host:6379/0`.
+    /// Creates the configuration for the place that a store names: the server and the prefix of its keys, or
+    /// the memory of this process if it counts units there. It is lazy if the store is.
+    ///
+    /// For a store in a cluster, behind sentinels or in regions, name the one [`server`](Self::server) that
+    /// keeps overrides.
     #[must_use]
-    pub fn url(url: impl Into<String>) -> Self {
-        Self { url: url.into(), prefix: "plim".into(), is_lazy: false, is_passive: false }
+    pub fn of(store: &StoreConfig) -> Self {
+        Self {
+            url: store.url().map(Into::into),
+            kind: store.kind(),
+            prefix: store.prefix().into(),
+            is_lazy: store.is_lazy(),
+            is_passive: false,
+        }
     }
 
-    /// Sets the prefix of all keys in Redis: see [`RedisConfig::prefix`](plimsoll::RedisConfig::prefix).
-    /// Instances share their overrides if they have the same prefix. The default is `plim`.
+    /// Creates the configuration of a service without a configuration file, for the server at a URL such as
+    /// `redis://user:password@host:6379/0`. `prefix` is that of all keys of the service: see
+    /// [`RedisConfig::prefix`](plimsoll::RedisConfig::prefix).
     #[must_use]
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
+    pub fn new(url: impl Into<String>, prefix: impl Into<String>) -> Self {
+        let (url, prefix) = (Some(url.into()), prefix.into());
+        Self { url, kind: StoreKind::Server, prefix, is_lazy: false, is_passive: false }
+    }
+
+    /// Keeps the overrides on the server at this URL, instead of the one that counts units.
+    #[must_use]
+    pub fn server(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
         self
     }
 
-    /// Starts without overrides if Redis does not answer, and learns them when it does. The default is an
-    /// error.
+    /// Starts without overrides if Redis does not answer, and learns them when it does. The default is as
+    /// the store says, or an error.
     #[must_use]
     pub fn lazy(mut self, is_lazy: bool) -> Self {
         self.is_lazy = is_lazy;
@@ -37,8 +76,9 @@ impl OverridesConfig {
     }
 
     /// Writes to Redis only when this process is asked for a change: it does not put back overrides that Redis
-    /// has lost, does not send blocks again, and does not renew the time to live. Tools that look at a service
-    /// are passive. The default is false.
+    /// has lost, does not send blocks again, and does not renew the time to live. After a change, it waits up
+    /// to 2 s until an instance of the service has [read](super::Change::unread) it. Tools that look at a
+    /// service are passive. The default is false.
     #[must_use]
     pub fn passive(mut self, is_passive: bool) -> Self {
         self.is_passive = is_passive;

@@ -58,6 +58,11 @@ impl OverrideError {
         Self::Invalid { field, value: value.into(), allowed: allowed.into() }
     }
 
+    /// Returns whether the change may have been made.
+    pub(super) fn may_apply(&self) -> bool {
+        matches!(self, Self::Unavailable { may_apply: true, .. })
+    }
+
     /// Returns the error of an override that would have ended already.
     pub(super) fn past() -> Self {
         Self::invalid("until", "a time in the past", "a time to come")

@@ -63,10 +63,19 @@ impl Known {
     }
 
     /// Removes an override, for overrides in memory.
-    pub(super) fn remove(&mut self, field: &str, now_millis: u64) -> Result<Change, OverrideError> {
-        let before = Arc::make_mut(&mut self.entries).remove(field);
-        let before = before.filter(|it| it.is_in_force(now_millis));
-        let before = Some(before.ok_or(OverrideError::NotFound)?);
+    pub(super) fn remove(
+        &mut self,
+        field: &str,
+        expected: Option<u64>,
+        now_millis: u64,
+    ) -> Result<Change, OverrideError> {
+        let before = self.entries.get(field).filter(|it| it.is_in_force(now_millis)).cloned();
+        let before = before.ok_or(OverrideError::NotFound)?;
+        if let Some(expected) = expected.filter(|version| *version != before.version) {
+            return Err(OverrideError::Conflict { expected, found: before.version });
+        }
+        Arc::make_mut(&mut self.entries).remove(field);
+        let before = Some(before);
         let version = self.next_version(now_millis);
         Ok(Change { before, version, ..Change::default() })
     }

@@ -15,6 +15,7 @@ impl MemoryAudit {
     /// Adds an entry about a change.
     pub(super) fn push_change(&self, mut entry: AuditEntry, change: &Change) {
         entry.before = change.before.as_ref().map(|before| before.kind.to_string());
+        entry.version = Some(change.version);
         self.push(entry, change.version / 1_000);
     }
 

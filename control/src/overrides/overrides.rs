@@ -17,10 +17,11 @@ use super::{
     shared::{Backend, Shared},
     tasks::Tasks,
 };
-use crate::Registry;
+use crate::{Registry, StoreKind};
 
 /// The overrides of a service: changes of limits that apply for a time. Clones share them.
 ///
+#[doc = include_str!("../../docs/links.md")]
 #[doc = include_str!("../../docs/overrides.md")]
 #[derive(Clone)]
 pub struct Overrides {
@@ -54,34 +55,30 @@ impl Overrides {
     /// The number of entries that the audit log keeps. In Redis there may be some more.
     pub const MAX_AUDIT: usize = MAX_AUDIT;
 
-    /// Connects to the overrides in Redis, which all instances of a service share, and applies them.
+    /// Connects to the overrides in Redis, which all instances of a service share, and applies them. Without a
+    /// server, the overrides are those of this process, as the store is.
     ///
     /// The process follows the overrides as long as it has a handle. After the last one is dropped, what is in
     /// force stays.
     ///
     /// # Errors
     ///
-    /// Returns an error if the URL is not valid, or if Redis does not answer.
+    /// Returns an error if a value is not allowed, or if the store is shared and is not one server. If Redis
+    /// does not answer, returns an error unless the configuration is [lazy](OverridesConfig::lazy).
     pub async fn connect(
-        url: &str,
-        registry: Registry,
-        limiter: Limiter,
-    ) -> Result<Self, OverrideError> {
-        Self::connect_with(OverridesConfig::url(url), registry, limiter).await
-    }
-
-    /// Connects to the overrides in Redis, as configured.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a value is not allowed. If Redis does not answer, returns an error unless the
-    /// configuration is [lazy](OverridesConfig::lazy).
-    pub async fn connect_with(
         config: OverridesConfig,
         registry: Registry,
         limiter: Limiter,
     ) -> Result<Self, OverrideError> {
-        let backend = RedisBackend::new(&config.url, &config.prefix, config.is_passive)?;
+        let url = match (&config.url, config.kind) {
+            (Some(url), _) => url,
+            (None, StoreKind::Memory) => return Ok(Self::in_memory(registry, limiter)),
+            (None, kind) => {
+                let allowed = "one Redis server: name it with OverridesConfig::server";
+                return Err(OverrideError::invalid("the store", kind.to_string(), allowed));
+            }
+        };
+        let backend = RedisBackend::new(url, &config.prefix, config.is_passive)?;
         let backend = Backend::Redis(Box::new(backend));
         let clock = Arc::new(SystemClock::new());
         let shared = Arc::new(Shared::new(Target { registry, limiter }, backend, clock));
@@ -152,6 +149,18 @@ impl Overrides {
         by: &str,
         reason: &str,
     ) -> Result<Change, OverrideError> {
+        self.remove_version(policy, key, None, by, reason).await
+    }
+
+    /// Removes an override like [`remove`](Self::remove) if it has this version, or any version for `None`.
+    pub(crate) async fn remove_version(
+        &self,
+        policy: &str,
+        key: Option<&str>,
+        version: Option<u64>,
+        by: &str,
+        reason: &str,
+    ) -> Result<Change, OverrideError> {
         check_author(by, reason)?;
         let shared = &self.shared;
         let find = || {
@@ -170,7 +179,7 @@ impl Overrides {
         let mut entry = AuditEntry::new(AuditAction::Remove, by, reason);
         entry.policy = Some(policy.into());
         entry.key = key.map(|key| self.shown_key(policy, key));
-        let change = shared.remove(&field, entry).await?;
+        let change = shared.remove(&field, version, entry).await?;
         Ok(self.applied(policy, &field, change).await)
     }
 
@@ -255,7 +264,8 @@ impl Overrides {
         let in_force_after = self.in_force(policy, field, change.after.as_ref());
         let shown = |entry: Option<Override>| entry.map(|it| self.shown(it));
         let (before, after) = (shown(change.before), shown(change.after));
-        Change { before, after, in_force_before, in_force_after, not_applied, ..change }
+        let unread = self.shared.unread(change.version).await;
+        Change { before, after, in_force_before, in_force_after, not_applied, unread, ..change }
     }
 
     /// Returns the limit in force if `entry` is the override of this field.

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    hash::{BuildHasher, RandomState},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -12,6 +13,7 @@ use redis::{
     aio::{ConnectionManager, ConnectionManagerConfig},
     streams::StreamRangeReply,
 };
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
     AuditEntry, Change, Override, OverrideError,
@@ -29,6 +31,10 @@ const TTL: Duration = Duration::from_secs(30 * 86_400);
 const MAX_FIELDS: usize = 2 * MAX_OVERRIDES + 100;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time for a command that is sent again, together with its first reply.
+const DEADLINE: Duration = Duration::from_secs(4);
+/// The longest wait for an instance that reads a change. Instances poll once a second.
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection to the Redis that has the overrides.
 pub(crate) struct RedisBackend {
@@ -101,9 +107,14 @@ impl RedisBackend {
         let mut arguments = vec![known.to_string()];
         let ended = if self.is_passive { Vec::new() } else { ended };
         arguments.extend(ended.into_iter().flat_map(|(field, it)| [field, it.to_string()]));
-        let reply = self.call("poll", MAX_OVERRIDES, arguments).await?;
+        let mut invocation = self.script.prepare_invoke();
+        invocation.key(&self.entries).key(&self.audit);
+        // The polls of a passive process do not renew the time to live.
+        let ttl = if self.is_passive { Duration::ZERO } else { TTL };
+        invocation.arg("poll").arg(ttl.as_millis() as u64).arg(MAX_OVERRIDES).arg(arguments);
+        let reply = invocation.invoke_async(&mut self.connection()).await;
         let (now_micros, version, generation, is_known, fields): (_, _, _, u64, Option<Fields>) =
-            reply;
+            reply.map_err(|error| self.failed(&error))?;
         let changed = fields.map(|fields| {
             let mut changed = (Entries::new(), Marks::new());
             for (field, value) in fields.into_iter().take(MAX_FIELDS) {
@@ -131,7 +142,7 @@ impl RedisBackend {
         let (max_audit, known) = (MAX_AUDIT.to_string(), known.to_string());
         let (field, audit) = (field.into(), json(audit));
         let arguments = vec![max_audit, known, field, until, json(&entry), expected_text, audit];
-        let reply = self.call("set", MAX_OVERRIDES, arguments).await?;
+        let reply = self.change("set", MAX_OVERRIDES, arguments).await?;
         let (before, version, previous) = changed(reply, expected.unwrap_or_default())?;
         let since = from_millis(version / 1_000);
         let after = Some(Override { version, since, ..entry });
@@ -139,16 +150,19 @@ impl RedisBackend {
         Ok(Changed { change, previous })
     }
 
-    /// Removes an override.
+    /// Removes an override if it has the expected version.
     pub(super) async fn remove(
         &self,
         known: u64,
         field: &str,
+        expected: Option<u64>,
         audit: &AuditEntry,
     ) -> Result<Changed, OverrideError> {
-        let arguments = vec![MAX_AUDIT.to_string(), known.to_string(), field.into(), json(audit)];
-        let reply = self.call("remove", MAX_OVERRIDES, arguments).await?;
-        let (before, version, previous) = changed(reply, 0)?;
+        let expected_text = expected.map(|it| it.to_string()).unwrap_or_default();
+        let (max_audit, known) = (MAX_AUDIT.to_string(), known.to_string());
+        let arguments = vec![max_audit, known, field.into(), expected_text, json(audit)];
+        let reply = self.change("remove", MAX_OVERRIDES, arguments).await?;
+        let (before, version, previous) = changed(reply, expected.unwrap_or_default())?;
         let change = Change { before, version, ..Change::default() };
         Ok(Changed { change, previous })
     }
@@ -170,29 +184,45 @@ impl RedisBackend {
             arguments.extend([field.clone(), format!("{version} {until_millis} -")]);
         }
         let (status, count, undecided, _): Reply =
-            self.call("restore", MAX_OVERRIDES, arguments).await?;
+            self.change("restore", MAX_OVERRIDES, arguments).await?;
         Ok((status == "restored").then_some(Restored { count, undecided }))
     }
 
     /// Adds an entry to the audit log.
     pub(super) async fn note(&self, entry: &AuditEntry) -> Result<(), OverrideError> {
-        let _: Reply = self.call("note", MAX_AUDIT, vec![json(entry)]).await?;
+        let _: Reply = self.change("note", MAX_AUDIT, vec![json(entry)]).await?;
         Ok(())
     }
 
     /// Returns the newest entries of the audit log, the newest first.
     pub(super) async fn audit(&self, count: usize) -> Result<Vec<AuditEntry>, OverrideError> {
-        let mut connection = self.connection();
-        let reply = connection.xrevrange_count(&self.audit, "+", "-", count).await;
-        let reply: StreamRangeReply = reply.map_err(|error| self.failed(&error))?;
+        let read = |mut connection: ConnectionManager| async move {
+            connection.xrevrange_count(&self.audit, "+", "-", count).await
+        };
+        let reply: StreamRangeReply = self.send(read).await?;
         let entries = reply.ids.iter().filter_map(|id| {
             let mut entry: AuditEntry = serde_json::from_str(&id.get::<String>("entry")?).ok()?;
             let micros: u64 = id.id.split('-').next()?.parse().ok()?;
             entry.time = from_millis(micros / 1_000);
+            entry.version = id.get::<u64>("version").filter(|version| *version > 0);
             entry.before = id.get::<String>("before").filter(|it| !it.is_empty()).or(entry.before);
             Some(entry)
         });
         Ok(entries.collect())
+    }
+
+    /// Waits until an instance of the service has read this version. Returns false if none has in time.
+    pub(super) async fn is_read(&self, version: u64) -> bool {
+        let read = async {
+            loop {
+                let read: RedisResult<u64> = self.connection().hget(&self.entries, "read").await;
+                if read.is_ok_and(|read| read >= version) {
+                    return;
+                }
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(READ_TIMEOUT, read).await.is_ok()
     }
 
     /// Returns whether only changes write.
@@ -210,11 +240,39 @@ impl RedisBackend {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the error of a command. After an error that shows that the connection does not lead to a
-    /// server that answers, the next command uses another connection.
-    pub(crate) fn failed(&self, error: &RedisError) -> OverrideError {
-        let read_only = ErrorKind::Server(ServerErrorKind::ReadOnly);
-        if (error.is_timeout() || error.kind() == read_only)
+    /// Sends a command whose effect is the same if it is made twice. If the connection does not lead to a server
+    /// that answers, sends it once more over another one.
+    pub(crate) async fn send<T, F>(
+        &self,
+        command: impl Fn(ConnectionManager) -> F,
+    ) -> Result<T, OverrideError>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        let end = Instant::now() + DEADLINE;
+        let error = match command(self.connection()).await {
+            Ok(reply) => return Ok(reply),
+            Err(error) => error,
+        };
+        let first = self.failed(&error);
+        if !is_of_connection(&error) {
+            return Err(first);
+        }
+        match timeout_at(end, command(self.connection())).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(error)) if !first.may_apply() => Err(self.failed(&error)),
+            // The first one may have been made.
+            Ok(Err(_)) => Err(first),
+            Err(_) => {
+                let message = format!("no reply within {DEADLINE:?}");
+                Err(OverrideError::Unavailable { message, may_apply: true })
+            }
+        }
+    }
+
+    /// Returns the error of a command. After an error of the connection, the next command uses another one.
+    fn failed(&self, error: &RedisError) -> OverrideError {
+        if is_of_connection(error)
             && let Ok(connection) = connect(&self.client)
         {
             *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = connection;
@@ -226,24 +284,34 @@ impl RedisBackend {
             None if error.is_connection_dropped() => "the connection was closed".to_owned(),
             None => error.category().to_owned(),
         };
-        let may_apply = error.is_timeout() || error.is_connection_dropped();
+        let is_known = error.is_connection_refusal() || error.code().is_some();
+        let may_apply = is_of_connection(error) && !is_known;
         OverrideError::Unavailable { message, may_apply }
     }
 
-    async fn call<T: FromRedisValue>(
+    /// Calls the script for a change. It makes a change once, also if the change is sent twice.
+    async fn change<T: FromRedisValue>(
         &self,
         operation: &str,
         max: usize,
         arguments: Vec<String>,
     ) -> Result<T, OverrideError> {
+        let id = RandomState::new().hash_one(());
         let mut invocation = self.script.prepare_invoke();
         invocation.key(&self.entries).key(&self.audit);
-        // The polls of a passive process do not renew the time to live.
-        let ttl = if self.is_passive && operation == "poll" { Duration::ZERO } else { TTL };
-        invocation.arg(operation).arg(ttl.as_millis() as u64).arg(max).arg(arguments);
-        let reply = invocation.invoke_async(&mut self.connection()).await;
-        reply.map_err(|error| self.failed(&error))
+        invocation.key(format!("{}:{{overrides}}:reply:{id:016x}", self.prefix));
+        invocation.arg(operation).arg(TTL.as_millis() as u64).arg(max).arg(arguments);
+        let invocation = &invocation;
+        let send = |mut connection| async move { invocation.invoke_async(&mut connection).await };
+        self.send(send).await
     }
+}
+
+/// Returns whether the connection does not lead to a server that answers: another one may.
+fn is_of_connection(error: &RedisError) -> bool {
+    let is_read_only = error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);
+    let is_cut_short = error.kind() == ErrorKind::Parse;
+    error.is_timeout() || error.is_connection_dropped() || is_cut_short || is_read_only
 }
 
 /// The status of a change, its version, the version before, and the override before.

@@ -15,7 +15,7 @@ use super::{
     entry::new_entry,
     known::Known,
     memory::MemoryAudit,
-    redis::{Changed, RedisBackend},
+    redis::{Changed, READ_TIMEOUT, RedisBackend},
     report,
 };
 
@@ -85,22 +85,37 @@ impl Shared {
     pub(super) async fn remove(
         &self,
         field: &str,
+        expected: Option<u64>,
         entry: AuditEntry,
     ) -> Result<Change, OverrideError> {
         match &self.backend {
             Backend::Redis(backend) => {
                 let turn = self.turn().await?;
                 let known = self.known().version;
-                let changed = backend.remove(known, field, &entry).await?;
+                let changed = backend.remove(known, field, expected, &entry).await?;
                 Ok(self.take(turn, backend, field, changed).await)
             }
             Backend::Memory(audit) => {
                 let now_millis = self.now_millis();
-                let change = self.known().remove(field, now_millis)?;
+                let change = self.known().remove(field, expected, now_millis)?;
                 audit.push_change(entry, &change);
                 Ok(change)
             }
         }
+    }
+
+    /// Waits until an instance of the service has read this version, if this process is none. Returns a warning
+    /// if none has in time.
+    pub(super) async fn unread(&self, version: u64) -> Option<String> {
+        let Backend::Redis(backend) = &self.backend else { return None };
+        if !backend.is_passive() || backend.is_read(version).await {
+            return None;
+        }
+        Some(format!(
+            "no instance has read this change within {READ_TIMEOUT:?}: is the service running with the same Redis \
+             and the prefix {:?}?",
+            backend.prefix()
+        ))
     }
 
     /// Waits until this task may send a command.

@@ -43,6 +43,7 @@ fn an_operator_raises_a_limit_for_all_processes() {
 
     sign_in(&browser);
     see_offenders(&browser, &shop);
+    act_on_an_offender(&browser, &shop);
     look_up(&browser, "mallory");
     block_and_unblock(&browser, &shop);
     raise_the_limit(&browser, &shop);
@@ -108,6 +109,58 @@ fn see_offenders(browser: &Browser, [shop, _]: &[Example; 2]) {
     // The key is a text and has made no element.
     assert_eq!(browser.run("return document.querySelectorAll('script').length"), 1);
     browser.wait("document.querySelector('[data-policy=demo] .chart path').getAttribute('d')");
+}
+
+/// Blocks, raises and resets a key from the list of all policies, and undoes the changes in the audit log.
+fn act_on_an_offender(browser: &Browser, shop: &[Example; 2]) {
+    assert_eq!(browser.run("return document.getElementById('offenders-policy').value"), "");
+    for (action, field, prefilled, answer) in [
+        ("Block", "until", "1h", "mallory under demo: blocked until"),
+        ("Raise", "quota", "10/10s", "mallory under demo: 10/10s until"),
+    ] {
+        press(browser, &format!("[data-id='{action}-demo-mallory']"));
+        let value = browser.run(&format!("return document.getElementById('{field}').value"));
+        assert_eq!(value, prefilled, "{action}");
+        assert_eq!(browser.run("return document.getElementById('until').value"), "1h");
+        browser.tab_to("#reason");
+        browser.type_keys("at night");
+        browser.type_keys(ENTER);
+        browser.wait_for_text("message", answer);
+        if action == "Block" {
+            wait_for(&shop[1], 429, "the block does not act on the other process");
+        }
+        browser.wait(
+            "document.querySelector('#audit-list tbody tr').textContent.includes('at night')",
+        );
+        check_access(browser, "with actions in the lists");
+        press(browser, "#audit-list tbody tr:first-child [data-id^=undo]");
+        assert_eq!(browser.run("return document.getElementById('reason').value"), "undo: at night");
+        browser.tab_to("#reason");
+        browser.type_keys(ENTER);
+        browser.wait_for_text("message", "mallory under demo: the override has ended");
+    }
+    wait_for(&shop[1], 200, "the changes are not undone");
+    press(browser, "[data-id='Reset-demo-mallory']");
+    browser.type_keys("at night");
+    browser.type_keys(ENTER);
+    browser.wait_for_text("message", "5 of 5 left");
+    (0..10).for_each(|_| _ = ask(&shop[0], "mallory"));
+    // The axes of a chart say how much, and when.
+    let axis = |name| {
+        browser.run(&format!(
+            "return document.querySelector('[data-policy=demo] .plot .{name}').innerText"
+        ))
+    };
+    let (most, times) = (axis("y"), axis("x"));
+    assert!(most.as_str().is_some_and(|it| it.contains("/s") && it.contains('0')), "{most}");
+    assert_eq!(times.as_str().map(|it| it.matches(':').count()), Some(2), "{times}");
+}
+
+/// Presses a button that opens the dialog.
+fn press(browser: &Browser, button: &str) {
+    browser.tab_to(button);
+    browser.type_keys(ENTER);
+    browser.wait("document.getElementById('change').open");
 }
 
 fn look_up(browser: &Browser, key: &str) {

@@ -1,6 +1,9 @@
 //! The command line, over a file and Redis, and over the admin page of a running service.
 
+mod environment;
+mod reads;
 mod servers;
+mod typed;
 
 use std::{
     fs,
@@ -11,7 +14,7 @@ use std::{
 
 use plimsoll::{Decision, Limiter, Resilience};
 use plimsoll_control::{
-    Config, Offenders, Overrides,
+    Config, Offenders, Overrides, OverridesConfig,
     admin::{Access, Activity, AdminConfig, router},
 };
 use plimsoll_testing::servers::{Server, directory};
@@ -39,6 +42,8 @@ struct Service {
     limiter: Limiter,
     config: Config,
     activity: Activity,
+    /// The overrides that the service follows.
+    followed: Option<Overrides>,
     target: Vec<String>,
     folder: PathBuf,
 }
@@ -46,7 +51,9 @@ struct Service {
 impl Service {
     /// A service that the command line finds by its file and its Redis.
     async fn over_redis() -> Self {
-        Self::with(CONFIG, Server::start()).await
+        let mut service = Self::with(CONFIG, Server::start()).await;
+        service.followed = Some(service.overrides().await.0);
+        service
     }
 
     /// A service with this configuration, whose store has no server or this one.
@@ -62,13 +69,15 @@ impl Service {
         let file = file.display().to_string();
         let target = ["--config", &file, "--redis", &server.url()].map(str::to_owned).to_vec();
         let activity = Activity::new(Offenders::new(100));
-        Self { server, limiter, config, activity, target, folder }
+        Self { server, limiter, config, activity, followed: None, target, folder }
     }
 
     /// Connects the service to its overrides, and shares its offenders.
     async fn overrides(&self) -> (Overrides, Offenders) {
         let (url, registry) = (self.server.url(), self.config.registry().clone());
-        let overrides = Overrides::connect(&url, registry, self.limiter.clone()).await;
+        let overrides =
+            Overrides::connect(OverridesConfig::new(url, "plim"), registry, self.limiter.clone())
+                .await;
         let overrides = overrides.expect("connected");
         let offenders = Offenders::new(100);
         offenders.share(&overrides);
@@ -160,43 +169,41 @@ impl Drop for Service {
 /// The commands of an operator about a key that is limited.
 async fn walk(service: &Service) {
     assert_eq!(service.spend("42", 7).await, 5);
-    let peek = service.answers(&["peek", "--key", "42", "--policy", "demo"]).await;
+    let peek = service.answers(&["peek", "42", "--policy", "demo"]).await;
     assert_eq!((&peek[0]["remaining"], &peek[0]["admitted"]), (&0.into(), &false.into()));
-    let peek = service.prints(&["peek", "--key", "42"]).await;
+    let peek = service.prints(&["peek", "42"]).await;
     assert!(peek.contains("0 of 5") && peek.contains("limited"), "{peek}");
     assert!(peek.contains("No data because the keys of this policy have another form"), "{peek}");
-    let peek = service.prints(&["peek", "--key", "unknown", "--policy", "demo"]).await;
+    let peek = service.prints(&["peek", "unknown", "--policy", "demo"]).await;
     assert!(peek.contains("no units spent"), "{peek}");
 
-    let raised = ["override", "set", "--policy", "demo", "--key", "42", "50/10min"];
+    let raised = ["override", "demo", "50/10min", "--key", "42"];
     let raised = [&raised[..], &["--for", "2h", "--reason", "a large order"]].concat();
     let change = service.prints(&raised).await;
     let change = change.trim().strip_prefix("42 under demo: 50/10min until 20").expect(&change);
     assert!(change.ends_with("Z, before 5/10min"), "{change}");
-    let peek = service.answers(&["peek", "--key", "42", "--policy", "demo"]).await;
+    let peek = service.answers(&["peek", "42", "--policy", "demo"]).await;
     assert_eq!((&peek[0]["limit"], &peek[0]["remaining"]), (&50.into(), &45.into()));
-    let list = service.prints(&["override", "list"]).await;
+    let list = service.prints(&["override"]).await;
     assert!(list.contains("a large order") && list.contains("alice"), "{list}");
-    let end =
-        ["override", "remove", "--policy", "demo", "--key", "42", "--reason", "it was shipped"];
+    let end = ["override", "demo", "end", "--key", "42", "--reason", "it was shipped"];
     service.prints(&end).await;
-    assert!(service.prints(&["override", "list"]).await.contains("no override"));
+    assert!(service.prints(&["override"]).await.contains("no override"));
 
-    let reset = ["reset", "--policy", "demo", "--key", "42", "--reason", "a wrong limit"];
+    let reset = ["reset", "42", "--policy", "demo", "--reason", "a wrong limit"];
     let change = service.prints(&reset).await;
     assert_eq!(change.trim(), "42 under demo: 5 of 5 left, before 0 of 5 left");
     service.admits("42").await;
-    let unknown = ["reset", "--policy", "demo", "--key", "unknown", "--reason", "a wrong limit"];
+    let unknown = ["reset", "unknown", "--policy", "demo", "--reason", "a wrong limit"];
     let change = service.prints(&unknown).await;
     assert!(change.contains("the key had spent nothing, and was not blocked"), "{change}");
 
-    let block =
-        ["block", "--policy", "demo", "--key", "42", "--for", "10m", "--reason", "it attacks"];
+    let block = ["block", "42", "--policy", "demo", "--for", "10m", "--reason", "it attacks"];
     let change = service.prints(&block).await;
     let change = change.trim().strip_prefix("42 under demo: blocked until 20").expect(&change);
     assert!(change.ends_with("Z, before 5/10min"), "{change}");
     assert_eq!(service.spend("42", 1).await, 0);
-    service.prints(&["unblock", "--policy", "demo", "--key", "42", "--reason", "a mistake"]).await;
+    service.prints(&["unblock", "42", "--policy", "demo", "--reason", "a mistake"]).await;
     service.admits("42").await;
 
     let audit = service.prints(&["audit"]).await;
@@ -208,17 +215,16 @@ async fn walk(service: &Service) {
     let screen = service.prints(&["watch", "--count", "1"]).await;
     assert!(screen.contains("demo") && screen.contains("5/10min"), "{screen}");
 
-    let wrong = ["reset", "--policy", "dmo", "--key", "42", "--reason", "x"];
+    let wrong = ["reset", "42", "--policy", "dmo", "--reason", "x"];
     let message = service.fails(&wrong).await;
     assert!(
         message.contains("\"dmo\"") && message.contains("allowed is customers, demo"),
         "{message}"
     );
-    let wrong = ["reset", "--policy", "customers", "--key", "42", "--reason", "x"];
+    let wrong = ["reset", "42", "--policy", "customers", "--reason", "x"];
     let message = service.fails(&wrong).await;
     assert!(message.contains("an IP address"), "{message}");
-    let wrong =
-        ["override", "set", "--policy", "demo", "50/10min token-bucket(9)", "--reason", "x"];
+    let wrong = ["override", "demo", "50/10min token-bucket(9)", "--reason", "x"];
     let message = service.fails(&wrong).await;
     assert!(message.contains("counts by token-bucket"), "{message}");
 }
@@ -226,34 +232,34 @@ async fn walk(service: &Service) {
 /// A change is made only if the override is the one that the operator has seen.
 async fn compare_and_set(service: &Service) {
     let change = async |quota: &str, version: &str| {
-        let set = ["override", "set", "--policy", "demo", "--key", "43", quota];
+        let set = ["override", "demo", quota, "--key", "43"];
         service.run(&[&set[..], &["--if-version", version, "--reason", "a launch"]].concat()).await
     };
     assert!(change("50/10min", "0").await.status.success());
-    let list = service.answers(&["override", "list"]).await;
+    let list = service.answers(&["override"]).await;
     let version = list[0]["version"].to_string();
-    assert!(service.prints(&["override", "list"]).await.contains(&version));
+    assert!(service.prints(&["override"]).await.contains(&version));
     let stale = change("60/10min", "0").await;
     let message = String::from_utf8_lossy(&stale.stderr);
     assert!(!stale.status.success() && message.contains("Another version"), "{message}");
     assert!(change("70/10min", &version).await.status.success());
     assert!(!change("80/10min", &version).await.status.success());
-    let list = service.answers(&["override", "list"]).await;
+    let list = service.answers(&["override"]).await;
     assert_eq!(list[0]["kind"]["quota"], "70/10min");
-    let end = ["override", "remove", "--policy", "demo", "--key", "43", "--reason", "done"];
+    let end = ["override", "demo", "end", "--key", "43", "--reason", "done"];
     service.prints(&end).await;
 }
 
 async fn switch_off(service: &Service) {
-    let off = ["override", "off", "--policy", "demo", "--for", "10m", "--if-version", "0"];
+    let off = ["override", "demo", "off", "--for", "10m", "--if-version", "0"];
     let change = service.prints(&[&off[..], &["--reason", "an outage"]].concat()).await;
     let change = change.trim().strip_prefix("demo: off until 20").expect(&change);
     assert!(change.ends_with("Z, before 5/10min"), "{change}");
-    let list = service.answers(&["override", "list"]).await;
+    let list = service.answers(&["override"]).await;
     assert_eq!((&list[0]["kind"], &list[0]["reason"]), (&"off".into(), &"an outage".into()));
     let screen = service.prints(&["watch", "--count", "1"]).await;
     assert!(screen.contains("switched off"), "{screen}");
-    service.prints(&["override", "remove", "--policy", "demo", "--reason", "it is over"]).await;
+    service.prints(&["override", "demo", "end", "--reason", "it is over"]).await;
 }
 
 /// Returns the first two keys of `top`, once it has two.
@@ -321,7 +327,7 @@ async fn another_algorithm_is_found() {
     service.spend("42", 3).await;
     let file = service.folder.join("limits.toml");
     fs::write(&file, CONFIG.replace("5/10min", "5/10min token-bucket(5)")).expect("written");
-    let peek = service.prints(&["peek", "--key", "42", "--policy", "demo"]).await;
+    let peek = service.prints(&["peek", "42", "--policy", "demo"]).await;
     assert!(peek.contains("its units are counted by sliding-log"), "{peek}");
 }
 
@@ -342,7 +348,7 @@ async fn over_the_admin_page() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mistakes_are_refused() {
     let service = Service::over_http().await;
-    let block = ["block", "--policy", "demo", "--key", "42", "--reason", "x", "--for"];
+    let block = ["block", "42", "--policy", "demo", "--reason", "x", "--for"];
     for (time, allowed) in [
         ("0s", "1s to 400days"),
         ("500ms", "1s to 400days"),
@@ -356,7 +362,7 @@ async fn mistakes_are_refused() {
     }
     let output = service.run(&["watch", "--every", "0s"]).await;
     assert_eq!(output.status.code(), Some(2));
-    assert!(service.prints(&["override", "list"]).await.contains("no override"));
+    assert!(service.prints(&["override"]).await.contains("no override"));
 
     let page = &service.target[1];
     for (admin, says) in [
@@ -385,7 +391,7 @@ async fn output_that_no_program_reads_is_no_error() {
     let service = Service::over_http().await;
     for arguments in [
         &["completions", "bash"][..],
-        &["peek", "--key", "42"],
+        &["peek", "42"],
         &["watch", "--every", "100ms"],
         &["--json", "watch", "--every", "100ms"],
     ] {
@@ -404,9 +410,11 @@ async fn output_that_no_program_reads_is_no_error() {
 fn plimsoll(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.args(arguments);
-    for variable in ["PLIMSOLL_CONFIG", "REDIS_URL", "PLIMSOLL_ADMIN", "PLIMSOLL_TOKEN"] {
-        command.env_remove(variable);
+    let variables = ["CONFIG", "REDIS", "OVERRIDES_REDIS", "ADMIN_URL", "ADMIN_TOKEN"];
+    for name in variables {
+        command.env_remove(format!("PLIMSOLL_{name}"));
     }
+    command.env_remove("REDIS_URL");
     command
 }
 

@@ -24,7 +24,7 @@ fn fails_with(store: &str) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
         .arg("--config")
         .arg(&file)
-        .args(["peek", "--key", "42"])
+        .args(["peek", "42"])
         .env_remove("REDIS_URL")
         .output()
         .expect("started");
@@ -64,9 +64,9 @@ async fn a_service_in_regions_keeps_its_overrides_on_another_server() {
     let text = format!("{RULES}\n[store]\nredis.url = '{local_url}'\n{regions}");
     let service = Service::with(&text, Server::start()).await;
     service.spend("42", 2).await;
-    let peek = service.answers(&["peek", "--key", "42", "--policy", "demo"]).await;
+    let peek = service.answers(&["peek", "42", "--policy", "demo"]).await;
     assert_ne!(peek[0]["remaining"], peek[0]["limit"], "{peek}");
-    let set = ["override", "set", "--policy", "demo", "9/h", "--reason", "a launch"];
+    let set = ["override", "demo", "9/h", "--reason", "a launch"];
     service.prints(&set).await;
     assert!(service.server.keys().iter().any(|key| key.ends_with(b":entries")));
     for server in [&local, &home] {
@@ -83,7 +83,7 @@ async fn keys_are_found_under_the_secret_and_the_prefix_of_the_file() {
     let text = format!("{RULES}store.redis = {{ url = '{}', {redis} }}", server.url());
     let service = Service::with(&text, server).await;
     service.spend("42", 3).await;
-    let peek = service.answers(&["peek", "--key", "42", "--policy", "demo"]).await;
+    let peek = service.answers(&["peek", "42", "--policy", "demo"]).await;
     assert_eq!(peek[0]["remaining"], 2);
 }
 
@@ -93,7 +93,7 @@ async fn an_option_beats_the_file_and_the_file_beats_the_environment() {
     let nowhere = format!("redis://127.0.0.1:{}", free_port());
     let text = format!("{RULES}store.redis.url = '{}'", server.url());
     let mut service = Service::with(&text, server).await;
-    let peek = ["peek", "--key", "42"];
+    let peek = ["peek", "42"];
     let redis = service.target.split_off(2);
     let with_variable = |service: &Service, url: &str| {
         service.command(&peek).env("REDIS_URL", url).output().expect("started").status.success()
@@ -107,7 +107,7 @@ async fn an_option_beats_the_file_and_the_file_beats_the_environment() {
     assert!(with_variable(&service, &redis[1]) && !with_variable(&service, &nowhere));
     // A file on the command line is not about the page in the environment.
     let mut command = service.command(&peek);
-    command.env("REDIS_URL", &redis[1]).env("PLIMSOLL_ADMIN", "http://127.0.0.1:1/");
+    command.env("REDIS_URL", &redis[1]).env("PLIMSOLL_ADMIN_URL", "http://127.0.0.1:1/");
     assert!(command.output().expect("started").status.success());
 }
 
@@ -128,10 +128,9 @@ fn content(server: &Server) -> BTreeMap<Vec<u8>, (Vec<u8>, i64)> {
 async fn a_command_that_reads_writes_nothing() {
     let service = Service::with(RULES, Server::start()).await;
     service.spend("42", 3).await;
-    let block =
-        ["block", "--policy", "demo", "--key", "bob", "--for", "1h", "--reason", "it attacks"];
+    let block = ["block", "bob", "--policy", "demo", "--for", "1h", "--reason", "it attacks"];
     service.prints(&block).await;
-    let set = ["override", "set", "--policy", "demo", "9/h", "--reason", "a launch"];
+    let set = ["override", "demo", "9/h", "--reason", "a launch"];
     service.prints(&set).await;
     let demo = service.config.registry().get("demo").expect("registered");
     service.limiter.unblock(demo.policy().charge("bob", 1)).await.expect("an answer");
@@ -142,21 +141,21 @@ async fn a_command_that_reads_writes_nothing() {
     let before = content(&service.server);
     assert!(before.len() >= 5, "{}", before.len());
     for command in [
-        &["peek", "--key", "42"][..],
-        &["peek", "--key", "bob"],
+        &["peek", "42"][..],
+        &["peek", "bob"],
         &["top"],
         &["top", "--by", "spent", "--policy", "demo"],
-        &["override", "list"],
+        &["override"],
         &["audit"],
         &["watch", "--count", "4", "--every", "500ms"],
     ] {
         service.prints(command).await;
         assert!(content(&service.server) == before, "{command:?}");
     }
-    let peek = service.answers(&["peek", "--key", "42", "--policy", "demo"]).await;
+    let peek = service.answers(&["peek", "42", "--policy", "demo"]).await;
     assert_eq!((&peek[0]["limit"], &peek[0]["remaining"]), (&9.into(), &6.into()));
     // A change is made by the process that was asked for it.
-    let end = ["override", "remove", "--policy", "demo", "--key", "bob", "--reason", "done"];
+    let end = ["override", "demo", "end", "--key", "bob", "--reason", "done"];
     service.prints(&end).await;
     assert!(content(&service.server) != before);
 }
@@ -165,7 +164,7 @@ async fn a_command_that_reads_writes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn watch_outlasts_an_outage() {
     let mut service = Service::with(RULES, Server::start()).await;
-    let set = ["override", "set", "--policy", "demo", "9/h", "--reason", "a launch"];
+    let set = ["override", "demo", "9/h", "--reason", "a launch"];
     service.prints(&set).await;
     let mut watch = service.command(&["watch", "--every", "300ms"]);
     let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
@@ -203,13 +202,13 @@ async fn a_server_with_tls() {
         command.env("SSL_CERT_FILE", trusted).env_remove("SSL_CERT_DIR");
         command.args(["--redis", &url]).output().expect("started")
     };
-    let set = ["override", "set", "--policy", "demo", "9/h", "--reason", "a launch"];
-    for command in [&set[..], &["peek", "--key", "42", "--policy", "demo"]] {
+    let set = ["override", "demo", "9/h", "--reason", "a launch"];
+    for command in [&set[..], &["peek", "42", "--policy", "demo"]] {
         let output = run(command, &certificates.authority());
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{command:?}: {error}");
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains("9/h") && !text.contains("no units"), "{text}");
     }
-    assert!(!run(&["peek", "--key", "42"], "/dev/null").status.success());
+    assert!(!run(&["peek", "42"], "/dev/null").status.success());
 }

@@ -1,12 +1,16 @@
 //! Overrides that are shared through Redis.
 
+mod cuts;
+mod cutter;
 mod fleet;
 mod store;
 
 use std::time::{Duration, SystemTime};
 
 use plimsoll::{Limiter, Policy, RedisConfig, RedisStore};
-use plimsoll_control::{KeyType, NewOverride, OverrideKind, Overrides, Registry, Source};
+use plimsoll_control::{
+    KeyType, NewOverride, OverrideKind, Overrides, OverridesConfig, Registry, Source,
+};
 use plimsoll_testing::servers::{PATIENCE, Server};
 
 /// An instance of a service.
@@ -24,7 +28,9 @@ async fn instance(url: &str) -> Instance {
     registry.register(policy.clone(), Source::Code, KeyType::Integer).expect("a new name");
     let config = RedisConfig::url(url).connect_timeout(PATIENCE).response_timeout(PATIENCE);
     let limiter = Limiter::new(RedisStore::connect_with(config).await.expect("a store"));
-    let overrides = Overrides::connect(url, registry.clone(), limiter.clone()).await;
+    let overrides =
+        Overrides::connect(OverridesConfig::new(url, "plim"), registry.clone(), limiter.clone())
+            .await;
     Instance { limiter, policy, overrides: overrides.expect("an answer"), registry }
 }
 
@@ -56,7 +62,8 @@ async fn reader(server: &Server) -> Overrides {
 
 /// Connects a process that applies the overrides of these policies.
 async fn connect(url: &str, registry: Registry) -> Overrides {
-    let connected = Overrides::connect(url, registry, Limiter::in_memory()).await;
+    let connected =
+        Overrides::connect(OverridesConfig::new(url, "plim"), registry, Limiter::in_memory()).await;
     connected.expect("an answer")
 }
 

@@ -15,7 +15,7 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
     AuditAction, KeyType, NewAuditEntry, NewOverride, Offenders, OverrideError, OverrideKind,
-    Overrides, Registry, Source,
+    Overrides, OverridesConfig, Registry, Source,
 };
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep};
@@ -324,14 +324,16 @@ async fn the_rights_on_the_page_are_enough() {
     let (registry, limiter) = (Registry::default(), Limiter::in_memory());
     let policy = Policy::new("api", "1/min").expect("a policy");
     registry.register(policy, Source::Code, KeyType::Integer).expect("a new name");
-    let overrides = Overrides::connect(&url, registry, limiter).await.expect("an answer");
+    let overrides = Overrides::connect(OverridesConfig::new(url, "plim"), registry, limiter)
+        .await
+        .expect("an answer");
     overrides.set(new(Some(1), quota("5/min"), None)).await.expect("set");
     overrides.remove("api", Some("1"), "dora", "done").await.expect("removed");
     overrides.set(new(Some(2), quota("5/min"), Some(Duration::from_secs(2)))).await.expect("set");
     assert_eq!(overrides.audit(10).await.expect("an answer").len(), 3);
     let start = Instant::now();
-    // Five fields, and the mark of the removed one.
-    while server.ask::<u64>("HLEN plim:{overrides}:entries") > 6 {
+    // Six fields, and the mark of the removed one.
+    while server.ask::<u64>("HLEN plim:{overrides}:entries") > 7 {
         assert!(start.elapsed() < Duration::from_secs(30), "{:?}", overrides.status());
         sleep(Duration::from_millis(10)).await;
     }
@@ -359,7 +361,9 @@ async fn an_instance_sends_one_command_a_second_and_none_for_a_check() {
     let (registry, limiter) = (Registry::default(), Limiter::in_memory());
     let policy = Policy::new("api", "1/min").expect("a policy");
     registry.register(policy.clone(), Source::Code, KeyType::Integer).expect("a new name");
-    let overrides = Overrides::connect(&server.url(), registry, limiter.clone()).await;
+    let overrides =
+        Overrides::connect(OverridesConfig::new(server.url(), "plim"), registry, limiter.clone())
+            .await;
     let overrides = overrides.expect("an answer");
     overrides.set(new(Some(1), quota("5/min"), None)).await.expect("set");
     let scripts = || {
@@ -545,7 +549,7 @@ async fn an_override_ends_while_redis_hangs_and_redis_is_followed_again() {
     signal("-STOP");
     let change = one.overrides.set(new(Some(1), quota("5/min"), None)).await;
     let message = change.as_ref().err().map(ToString::to_string).unwrap_or_default();
-    assert!(message.ends_with("may have been made: no reply within 2s"), "{message}");
+    assert!(message.contains("may have been made: no reply within"), "{message}");
     let lost = matches!(change, Err(OverrideError::Unavailable { may_apply: true, .. }));
     assert!(lost, "{change:?}");
     assert!(one.overrides.status().unheard > Duration::from_secs(1));

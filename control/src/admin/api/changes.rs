@@ -70,8 +70,8 @@ pub(in crate::admin) async fn reset(
     let before = lookup::standing(&registered, &shared.limiter, key).await?;
     // Otherwise the block would be in the list, and act on none.
     let removed = end_block(&shared, &registered, key, &entry).await?;
-    let reset = shared.limiter.reset(registered.policy().charge(key, 1)).await;
-    let found = removed | (made(&shared, &entry, reset).await? > 0);
+    let reset = || shared.limiter.reset(registered.policy().charge(key, 1));
+    let found = removed | made(&shared, &entry, reset).await?;
     let after = lookup::standing(&registered, &shared.limiter, key).await;
     let after = after.unwrap_or(Value::Null);
     let left = |standing: &Value| match standing {
@@ -117,8 +117,8 @@ pub(in crate::admin) async fn unblock(
 ) -> Result<Json<Value>, Problem> {
     let (registered, key, entry) = validate(&shared, &change, &operator, AuditAction::Unblock)?;
     let removed = end_block(&shared, &registered, key, &entry).await?;
-    let lifted = shared.limiter.unblock(registered.policy().charge(key, 1)).await;
-    let lifted = made(&shared, &entry, lifted).await? > 0;
+    let lift = || shared.limiter.unblock(registered.policy().charge(key, 1));
+    let lifted = made(&shared, &entry, lift).await?;
     let mut message = whose(&change.policy, Some(&change.key));
     if !removed && !lifted {
         message += ": it was not blocked";
@@ -178,23 +178,31 @@ async fn end_block(
     }
 }
 
-/// Returns the result of a change. If the store did not answer, the change may have been made, so the audit
-/// log has an entry of it.
-async fn made(
+/// Makes a change in the store of the limiter, and returns whether it found the key. If the reply is lost, makes it
+/// once more, which is safe: both times the key is forgotten. If that one is lost too, the change may have been
+/// made, so the audit log has an entry of it.
+async fn made<F>(
     shared: &Shared,
     entry: &NewAuditEntry,
-    result: Result<usize, plimsoll::Error>,
-) -> Result<usize, Problem> {
-    let error = match result {
-        Ok(keys) => return Ok(keys),
+    change: impl Fn() -> F,
+) -> Result<bool, Problem>
+where
+    F: Future<Output = Result<usize, plimsoll::Error>>,
+{
+    let mut changed = change().await;
+    let is_lost = changed.as_ref().is_err_and(|error| error.effect() != Effect::None);
+    if is_lost {
+        changed = change().await;
+    }
+    let error = match changed {
+        // The first call may have found the key.
+        Ok(keys) => return Ok(is_lost || keys > 0),
+        Err(error) if !is_lost => return Err(error.into()),
         Err(error) => error,
     };
     let after = Some("unknown: the store did not answer".into());
     record(shared, NewAuditEntry { after, ..entry.clone() }, &mut String::new()).await;
-    Err(match error.effect() {
-        Effect::Unknown => Problem::late(error),
-        _ => error.into(),
-    })
+    Err(Problem::late(error))
 }
 
 /// Adds an entry to the audit log. If it does not answer, the message and the log of the process say so,

@@ -43,14 +43,14 @@ pub(in crate::admin) async fn key(
     }
     let overrides = shared.overrides.list();
     let policies = shared.registry.policies();
-    let mut standings: Vec<_> = policies.iter().map(|_| Err(TOO_SLOW.to_owned())).collect();
+    let mut standings: Vec<_> = policies.iter().map(|_| Err((TOO_SLOW.to_owned(), true))).collect();
     let mut asked = JoinSet::new();
     for (place, registered) in policies.iter().enumerate() {
         let Ok(key) = lookup::key(registered, &text) else {
             let allowed = registered.keys();
-            standings[place] = Err(format!(
-                "No data because the keys of this policy have another form: {allowed}"
-            ));
+            let cause =
+                format!("No data because the keys of this policy have another form: {allowed}");
+            standings[place] = Err((cause, false));
             continue;
         };
         let version = lookup::override_version(&overrides, registered, Some(&key));
@@ -66,8 +66,9 @@ pub(in crate::admin) async fn key(
     let answers = async {
         while let Some(answer) = asked.join_next().await {
             let Ok((place, standing)) = answer else { continue };
-            standings[place] = standing
-                .map_err(|error| format!("No data because the store cannot answer: {error}"));
+            standings[place] = standing.map_err(|error| {
+                (format!("No data because the store cannot answer: {error}"), true)
+            });
         }
     };
     // The policies without an answer keep the reason.
@@ -76,9 +77,10 @@ pub(in crate::admin) async fn key(
         .iter()
         .zip(standings)
         .map(|(registered, standing)| {
-            standing.unwrap_or_else(
-                |cause| json!({ "policy": registered.policy().name(), "no_data": cause }),
-            )
+            standing.unwrap_or_else(|(cause, is_key)| {
+                let policy = registered.policy().name();
+                json!({ "policy": policy, "no_data": cause, "is_key": is_key })
+            })
         })
         .collect();
     Ok(Json(json!({ "key": text, "standings": standings })))

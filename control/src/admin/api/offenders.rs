@@ -1,10 +1,12 @@
 //! The keys that are denied most or spend most, and the audit log.
 
+use std::cmp::Reverse;
+
 use axum::{
     Json,
     extract::{Query, State, rejection::QueryRejection},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::lookup;
 use crate::{
@@ -17,7 +19,7 @@ const MAX_ENTRIES: usize = 1_000;
 
 #[derive(Deserialize)]
 pub(in crate::admin) struct OfPolicy {
-    policy: String,
+    policy: Option<String>,
     count: Option<usize>,
     #[serde(default)]
     scope: Scope,
@@ -26,7 +28,7 @@ pub(in crate::admin) struct OfPolicy {
 }
 
 /// The order of the keys.
-#[derive(Default, Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Order {
     #[default]
@@ -35,7 +37,7 @@ enum Order {
 }
 
 /// The processes whose keys are counted.
-#[derive(Default, Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Scope {
     /// All that share their counts.
@@ -49,26 +51,50 @@ pub(in crate::admin) struct Newest {
     count: Option<usize>,
 }
 
-/// Returns the keys that are denied most under a policy, or those that spend most.
+/// A key that is limited, and the policy under which it is.
+#[derive(Serialize)]
+pub(in crate::admin) struct Row {
+    policy: String,
+    #[serde(flatten)]
+    offender: Offender,
+}
+
+/// Returns the keys that are denied most, or those that spend most, under one policy or under all.
 pub(in crate::admin) async fn offenders(
     State(shared): State<Shared>,
     query: Result<Query<OfPolicy>, QueryRejection>,
-) -> Result<Json<Vec<Offender>>, Problem> {
+) -> Result<Json<Vec<Row>>, Problem> {
     let Ok(Query(OfPolicy { policy, count, scope, by })) = query else {
-        let allowed = "the parameter \"policy\", and optionally \"count\", \"scope\", which is fleet or \
-                       process, and \"by\", which is denied or spent";
-        return Err(Problem::invalid("The request names no policy, or a value is wrong", allowed));
+        let allowed = "optionally \"policy\", \"count\", \"scope\", which is fleet or process, and \"by\", which \
+                       is denied or spent";
+        return Err(Problem::invalid("A parameter is wrong", allowed));
     };
-    lookup::policy(&shared.registry, &policy)?;
+    let policies = match policy {
+        Some(policy) => vec![lookup::policy(&shared.registry, &policy)?],
+        None => shared.registry.policies(),
+    };
     let count = count.unwrap_or(20).min(MAX_ENTRIES);
     let offenders = shared.activity.offenders();
-    let of_fleet = match (scope, by) {
-        (Scope::Process, Order::Denied) => return Ok(Json(offenders.top(&policy, count))),
-        (Scope::Process, Order::Spent) => return Ok(Json(offenders.top_spenders(&policy, count))),
-        (Scope::Fleet, Order::Denied) => offenders.top_of_fleet(&policy, count).await,
-        (Scope::Fleet, Order::Spent) => offenders.top_spenders_of_fleet(&policy, count).await,
-    };
-    of_fleet.map(Json).map_err(Problem::of_read)
+    let mut rows = Vec::new();
+    for registered in policies {
+        let policy = registered.policy().name();
+        let found = match (scope, by) {
+            (Scope::Process, Order::Denied) => Ok(offenders.top(policy, count)),
+            (Scope::Process, Order::Spent) => Ok(offenders.top_spenders(policy, count)),
+            (Scope::Fleet, Order::Denied) => offenders.top_of_fleet(policy, count).await,
+            (Scope::Fleet, Order::Spent) => offenders.top_spenders_of_fleet(policy, count).await,
+        };
+        let found = found.map_err(Problem::of_read)?;
+        rows.extend(found.into_iter().map(|offender| Row { policy: policy.into(), offender }));
+    }
+    rows.sort_by_key(|Row { offender, .. }| {
+        Reverse(match by {
+            Order::Denied => (offender.denied, offender.spent),
+            Order::Spent => (offender.spent, offender.denied),
+        })
+    });
+    rows.truncate(count);
+    Ok(Json(rows))
 }
 
 /// Returns the newest entries of the audit log, the newest first.

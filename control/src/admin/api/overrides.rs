@@ -36,6 +36,7 @@ pub(in crate::admin) struct Remove {
     policy: String,
     key: Option<String>,
     reason: String,
+    version: Option<u64>,
 }
 
 impl FromFields for Set {
@@ -55,13 +56,14 @@ impl FromFields for Set {
 }
 
 impl FromFields for Remove {
-    const NAMES: &'static [&'static str] = &["policy", "key", "reason"];
+    const NAMES: &'static [&'static str] = &["policy", "key", "reason", "version"];
 
     fn from_fields(fields: &mut Fields) -> Result<Self, Problem> {
         Ok(Self {
             policy: fields.text("policy")?,
             key: fields.optional_key()?,
             reason: fields.text("reason")?,
+            version: fields.version()?,
         })
     }
 }
@@ -119,11 +121,11 @@ pub(in crate::admin) async fn remove_override(
     Extension(operator): Extension<Operator>,
     Change(remove): Change<Remove>,
 ) -> Result<Changed, Problem> {
-    let Remove { policy, key, reason } = &remove;
-    let reason = body::reason(reason)?;
+    let Remove { policy, key, reason, version } = &remove;
+    let (key, reason, by) = (key.as_deref(), body::reason(reason)?, operator.name());
     // The configuration may have the policy no more.
-    let change = shared.overrides.remove(policy, key.as_deref(), operator.name(), reason).await?;
-    Ok(changed(policy, key.as_deref(), &change))
+    let change = shared.overrides.remove_version(policy, key, *version, by, reason).await?;
+    Ok(changed(policy, key, &change))
 }
 
 /// Reads the end of an override: a text as operators write it, or milliseconds since the Unix epoch.
@@ -152,6 +154,7 @@ pub(super) fn changed(policy: &str, key: Option<&str>, change: &crate::Change) -
         "in_force_before": change.in_force_before,
         "in_force_after": change.in_force_after,
         "not_applied": change.not_applied,
+        "unread": change.unread,
     });
     let status = if change.not_applied.is_some() { StatusCode::ACCEPTED } else { StatusCode::OK };
     (status, Json(answer))

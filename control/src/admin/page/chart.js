@@ -1,5 +1,7 @@
 // A small chart of the requests under a policy: what was denied is drawn above what was admitted.
 
+import { count, h } from "./dom.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 const [WIDTH, HEIGHT] = [240, 64];
 /** The first chart of a process is as wide as these samples would be. */
@@ -16,11 +18,14 @@ export function chart() {
     path.setAttribute("class", style);
     svg.append(path);
   }
-  return svg;
+  // The description of the picture has what the axes say.
+  const axis = (style) => h("p", { class: style, "aria-hidden": "true" }, h("span"), h("span"));
+  return h("div", { class: "plot" }, axis("y"), svg, axis("x"));
 }
 
 /** Draws the rates, and describes them for those who do not see them. */
-export function draw(svg, rates) {
+export function draw(plot, rates) {
+  const [y, svg, x] = plot.children;
   const seconds = rates.seconds_per_sample;
   // The last sample is not over, and would look like a drop.
   const [allowed, denied, wouldDeny] = [rates.allowed, rates.denied, rates.would_deny]
@@ -31,9 +36,18 @@ export function draw(svg, rates) {
   top.setAttribute("d", area(total, most));
   bottom.setAttribute("d", area(allowed, most));
   line.setAttribute("d", wouldDeny.some((value) => value > 0) ? steps(wouldDeny, most) : "");
+  label(y, `${count(most / seconds)}/s`, "0");
+  label(x, clock(Date.now() - Math.max(allowed.length, MIN_SAMPLES) * seconds * 1000), clock(Date.now()));
   const peak = (values) => (Math.max(0, ...values) / seconds).toFixed(1);
   svg.setAttribute("aria-label",
     `Last ${describe(allowed.length * seconds)}: at most ${peak(allowed)} requests a second admitted, ${peak(denied)} denied`);
+}
+
+const clock = (millis) => new Date(millis).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+
+/** Writes both ends of an axis. */
+function label(axis, ...texts) {
+  texts.forEach((text, place) => axis.children[place].textContent !== text && (axis.children[place].textContent = text));
 }
 
 /** Returns the rate of the last sample that is over, or of the one that is not. */

@@ -56,17 +56,16 @@ async function refresh() {
   try {
     await part("policy-list", "policies", (list) => policies(list, mayWrite()));
     const policy = $("offenders-policy").value;
-    const by = $("offenders-by").value;
+    const of = new URLSearchParams({ by: $("offenders-by").value, ...(policy && { policy }) });
     await Promise.all([
       part("status", "status", (status) => {
         $("instance").textContent = `${status.instance}, as ${operator.name}${mayWrite() ? "" : " (may change nothing)"}`;
         store(status);
       }),
-      policy && part("offender-list", `offenders?by=${by}&policy=${encodeURIComponent(policy)}`, (list) => offenders(policy, list, show))
-        .then(ofProcess(policy, by)),
+      part("offender-list", `offenders?${of}`, (list) => offenders(list, show, mayWrite())).then(ofProcess(of)),
       part("override-list", "overrides", (list) => overrides(list, mayWrite())),
       part("trial-list", "trials", trials),
-      turn % AUDIT_EVERY === 0 && part("audit-list", "audit", audit),
+      turn % AUDIT_EVERY === 0 && part("audit-list", "audit", (list) => audit(list, mayWrite())),
       refreshKey(mayWrite()),
     ]);
     connection();
@@ -91,9 +90,8 @@ async function part(parent, path, render) {
 }
 
 /** Shows the keys of this process if the store, which has those of the others, does not answer. */
-const ofProcess = (policy, by) => (error) => error &&
-  part("offender-list", `offenders?scope=process&by=${by}&policy=${encodeURIComponent(policy)}`,
-    (list) => offenders(policy, list, show, `Only of this process. ${error.message}`));
+const ofProcess = (of) => (error) => error && part("offender-list", `offenders?scope=process&${of}`,
+  (list) => offenders(list, show, mayWrite(), `Only of this process. ${error.message}`));
 
 function connection(error) {
   const pill = $("connection");

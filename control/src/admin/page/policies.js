@@ -65,6 +65,6 @@ function offerPolicies(list) {
   const select = $("offenders-policy");
   const chosen = select.value;
   const names = list.map(({ name }) => name);
-  show(select, names, () => names.map((name) => h("option", { value: name }, name)));
+  show(select, names, () => [h("option", { value: "" }, "all policies"), ...names.map((name) => h("option", { value: name }, name))]);
   if (names.includes(chosen)) select.value = chosen;
 }

@@ -1,23 +1,30 @@
 // Offenders, overrides, trials and the audit log.
 
 import { $, button, count, h, key as keyText, quiet, show, table, time } from "./dom.js";
-import { change } from "./changes.js";
+import { change, changeKey } from "./changes.js";
 
 /** More rows would make a browser slow. */
 const MAX_ROWS = 200;
 
-export function offenders(policy, list, lookUp, warning) {
-  show($("offender-list"), { policy, list, warning }, () => {
+export function offenders(list, lookUp, mayWrite, warning) {
+  show($("offender-list"), { list, mayWrite, warning }, () => {
     const note = warning ? [h("p", { class: "error" }, warning)] : [];
-    if (!list.length) return [...note, quiet(`No data because no key was denied or charged under ${policy} in the last minutes.`)];
-    const rows = list.map(({ key, denied, spent }) => [
-      keyText(key), count(denied), count(spent),
-      button("Look up", `look-up-${key}`, () => lookUp(key), `Look up ${key}`),
-    ]);
-    return [...note, table(`Keys that are denied or charged most under ${policy}`,
-      [["Key"], ["Denied", "number"], ["Units spent (about)", "number wide"], ["Action"]], rows)];
+    if (!list.length) return [...note, quiet("No data because no key was denied or charged in the last minutes.")];
+    const rows = list.map(({ policy, key, denied, spent }) => {
+      const act = (text, action) => button(text, `${text}-${policy}-${key}`, action, `${text}: ${key} under ${policy}`);
+      const of = (kind) => () => changeKey(kind, policy, key);
+      const acts = mayWrite ? [act("Block", of("block")), act("Raise", of("raise")), act("Reset", of("reset"))] : [];
+      return [policy, keyText(key), count(denied), count(spent), isDigest(key)
+        ? quiet("A digest: see show_keys")
+        : h("div", { class: "buttons" }, act("Look up", () => lookUp(key)), ...acts)];
+    });
+    return [...note, table("Keys that are denied or charged most",
+      [["Policy"], ["Key"], ["Denied", "number"], ["Units spent (about)", "number wide"], ["Action"]], rows, "stack")];
   });
 }
+
+/** A key that is shown as a digest cannot be looked up or charged. */
+const isDigest = (key) => /^#[0-9a-f]{8}$/.test(key);
 
 export function overrides(list, mayWrite) {
   show($("override-list"), { list, mayWrite }, () => {
@@ -46,16 +53,22 @@ export function trials(list) {
   });
 }
 
-export function audit(list) {
-  show($("audit-list"), list, () => {
+export function audit(list, mayWrite) {
+  show($("audit-list"), { list, mayWrite }, () => {
     if (!list.length) return quiet("No data because nothing was changed yet.");
     const rows = list.map((it) => [
       time(it.time), it.by, it.action, it.policy, it.key ? keyText(it.key) : "all keys",
       it.before || it.after ? `${it.before || "none"} → ${it.after || "none"}` : "", it.reason,
+      ...(mayWrite ? [canUndo(it) ? button("Undo", `undo-${it.time}`, () => change.undo(it),
+        `Undo: ${it.action} ${it.key ?? "all keys"} under ${it.policy}, ${it.reason}`) : ""] : []),
     ]);
-    return table("Audit log, newest first", [["Time", "nowrap"], ["By"], ["Change"], ["Policy"], ["Key"], ["Before → after", "text"], ["Reason", "text"]], rows);
+    return table("Audit log, newest first", [["Time", "nowrap"], ["By"], ["Change"], ["Policy"], ["Key"], ["Before → after", "text"],
+      ["Reason", "text"], ...(mayWrite ? [["Action"]] : [])], rows);
   });
 }
+
+/** Overrides are undone. The end of one needs no key in the clear, and setting one does. */
+const canUndo = ({ action, key, before }) => ["set", "remove"].includes(action) && !(before && isDigest(key ?? ""));
 
 export function failed(parent, error) {
   show($(parent), error.message, () => h("p", { class: "error" }, error.message));

@@ -20,25 +20,34 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The service that the commands are about. Variables apply where neither an option nor the file says anything,
-/// so clap does not read those that an option can contradict.
+/// The service that the commands are about. A variable of plimsoll-server means the same here, so that a shell
+/// beside the server needs no options. An option beats a variable, so clap does not read those that an option can
+/// contradict.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Target {
-    /// The configuration file of the service, or PLIMSOLL_CONFIG.
+    /// The configuration file of the service, or PLIMSOLL_CONFIG: a file, or a folder with one.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The Redis of the service, instead of the one that the file names, or else REDIS_URL: redis://HOST:PORT.
+    /// The Redis of the service, or PLIMSOLL_REDIS, instead of the one that the file names: redis://HOST:PORT.
+    /// REDIS_URL applies if neither names one.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) redis: Option<String>,
-    /// The admin page of the service, instead of a file and Redis, or PLIMSOLL_ADMIN: https://HOST/admin/.
-    #[arg(long, global = true, value_name = "URL", conflicts_with_all = ["config", "redis"])]
+    /// The Redis server of the overrides, or PLIMSOLL_OVERRIDES_REDIS, if it is another one.
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) overrides_redis: Option<String>,
+    /// The admin page of the service, instead of a file and Redis, or PLIMSOLL_ADMIN_URL: https://HOST/admin/.
+    #[arg(long, global = true, value_name = "URL",
+        conflicts_with_all = ["config", "redis", "overrides_redis"])]
     pub(crate) admin: Option<String>,
-    /// The token for the admin page.
-    #[arg(long, global = true, env = "PLIMSOLL_TOKEN", hide_env_values = true)]
+    /// The token of an operator, for the admin page.
+    #[arg(long, global = true, env = "PLIMSOLL_ADMIN_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
     /// Show and record keys in the clear, if the service does so. Otherwise they are digests.
     #[arg(long, global = true)]
     pub(crate) show_keys: bool,
+    /// The files and folders in `PLIMSOLL_CONFIG`.
+    #[arg(skip)]
+    pub(crate) configs: Vec<PathBuf>,
     /// The URL in `REDIS_URL`, which applies if the file names no server.
     #[arg(skip)]
     pub(crate) redis_of_environment: Option<String>,
@@ -49,10 +58,17 @@ impl Target {
     pub(crate) fn with_environment(mut self) -> Self {
         let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
         if self.config.is_none() && self.redis.is_none() && self.admin.is_none() {
-            self.admin = variable("PLIMSOLL_ADMIN");
+            self.admin = variable("PLIMSOLL_ADMIN_URL");
         }
-        self.config = self.config.or_else(|| variable("PLIMSOLL_CONFIG").map(Into::into));
+        if self.redis.is_none() {
+            self.redis = variable("PLIMSOLL_REDIS");
+            let overrides = || variable("PLIMSOLL_OVERRIDES_REDIS");
+            self.overrides_redis = self.overrides_redis.or_else(overrides);
+        }
+        let configs = variable("PLIMSOLL_CONFIG").unwrap_or_default();
+        self.configs = configs.split(',').filter(|it| !it.is_empty()).map(Into::into).collect();
         self.redis_of_environment = variable("REDIS_URL");
+        self.token = self.token.filter(|token| !token.is_empty());
         self
     }
 }
@@ -61,12 +77,8 @@ impl Target {
 pub(crate) enum Command {
     /// Show where a key stands under each policy.
     Peek {
-        /// The key as the rules of the policy write it: 42, 192.0.2.1, alice.
-        #[arg(long, short)]
-        key: String,
-        /// Only this policy.
-        #[arg(long, short)]
-        policy: Option<String>,
+        #[command(flatten)]
+        key: KeyOfPolicies,
     },
     /// Show the keys that are denied most, or that spend most.
     Top {
@@ -80,16 +92,16 @@ pub(crate) enum Command {
     /// Give a key back all units that it has spent.
     Reset {
         #[command(flatten)]
-        key: KeyOfPolicy,
+        key: KeyOfPolicies,
         #[command(flatten)]
         why: Why,
     },
     /// Deny all requests of a key for a time.
     Block {
         #[command(flatten)]
-        key: KeyOfPolicy,
+        key: KeyOfPolicies,
         /// The time of the block: 10m, 2h, 1day, of at most 400 days.
-        #[arg(long = "for", value_name = "TIME", value_parser = time_of_change)]
+        #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = time_of_change)]
         time: Duration,
         #[command(flatten)]
         why: Why,
@@ -97,13 +109,15 @@ pub(crate) enum Command {
     /// End the block of a key.
     Unblock {
         #[command(flatten)]
-        key: KeyOfPolicy,
+        key: KeyOfPolicies,
         #[command(flatten)]
         why: Why,
     },
     /// Change a limit on all instances, or show what is changed.
-    #[command(subcommand)]
-    Override(OverrideCommand),
+    ///
+    /// `override` shows the overrides in force. `override demo 500/min --for 2h` changes a quota, `override demo off`
+    /// switches a policy off, and `override demo end` ends its override.
+    Override(OverrideArgs),
     /// Show what was changed, by whom and why.
     Audit {
         /// The most entries.
@@ -133,52 +147,33 @@ pub(crate) enum Command {
     },
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum OverrideCommand {
-    /// Show the overrides in force.
-    List,
-    /// Change the quota of a policy, or of one of its keys.
-    Set {
-        /// The policy.
-        #[arg(long, short)]
-        policy: String,
-        /// Only this key.
-        #[arg(long, short)]
-        key: Option<String>,
-        /// The quota, as in a configuration file: 500/min, "20 concurrent".
-        quota: Quota,
-        /// The time for which it is in force: 2h. Without it, until it is removed.
-        #[arg(long = "for", value_name = "TIME", value_parser = time_of_change)]
-        time: Option<Duration>,
-        #[command(flatten)]
-        version: Version,
-        #[command(flatten)]
-        why: Why,
-    },
-    /// Switch a policy off.
-    Off {
-        /// The policy.
-        #[arg(long, short)]
-        policy: String,
-        /// The time for which it is off: 10m. Without it, until the override is removed.
-        #[arg(long = "for", value_name = "TIME", value_parser = time_of_change)]
-        time: Option<Duration>,
-        #[command(flatten)]
-        version: Version,
-        #[command(flatten)]
-        why: Why,
-    },
-    /// End an override.
-    Remove {
-        /// The policy.
-        #[arg(long, short)]
-        policy: String,
-        /// The override of this key.
-        #[arg(long, short)]
-        key: Option<String>,
-        #[command(flatten)]
-        why: Why,
-    },
+#[derive(Debug, Clone, Args)]
+pub(crate) struct OverrideArgs {
+    /// The policy.
+    pub(crate) policy: Option<String>,
+    /// The quota as in a configuration file, such as 500/min or "20 concurrent"; or off, or end.
+    #[arg(value_parser = limit)]
+    pub(crate) limit: Option<NewLimit>,
+    /// Only this key.
+    #[arg(long, short)]
+    pub(crate) key: Option<String>,
+    /// The time for which it is in force: 2h. Without it, until it is ended.
+    #[arg(long = "for", value_name = "TIME", value_parser = time_of_change, requires = "limit")]
+    pub(crate) time: Option<Duration>,
+    /// Only if the override has this version, which `override` shows. 0: only if there is none.
+    #[arg(long, value_name = "VERSION", requires = "limit")]
+    pub(crate) if_version: Option<u64>,
+    #[command(flatten)]
+    pub(crate) why: Why,
+}
+
+/// The limit that an operator asks for.
+#[derive(Debug, Clone)]
+pub(crate) enum NewLimit {
+    /// A quota, or `off`.
+    Set(String),
+    /// The limit without an override.
+    End,
 }
 
 /// The order of the keys of `top`.
@@ -192,27 +187,32 @@ pub(crate) enum By {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Version {
-    /// Only if the override has this version, which `override list` shows. 0: only if there is none.
-    #[arg(long, value_name = "VERSION")]
-    pub(crate) if_version: Option<u64>,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct KeyOfPolicy {
-    /// The policy.
-    #[arg(long, short)]
-    pub(crate) policy: String,
+pub(crate) struct KeyOfPolicies {
     /// The key as the rules of the policy write it: 42, 192.0.2.1, alice.
-    #[arg(long, short)]
     pub(crate) key: String,
+    /// Only under this policy. Without it, under each policy that has such keys.
+    #[arg(long, short)]
+    pub(crate) policy: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Why {
     /// The reason, for the audit log.
-    #[arg(long, short)]
+    #[arg(long, short, default_value = "(none given)", hide_default_value = true)]
     pub(crate) reason: String,
+}
+
+/// Reads a quota, `off` or `end`.
+fn limit(text: &str) -> Result<NewLimit, String> {
+    match text {
+        "end" => Ok(NewLimit::End),
+        "off" => Ok(NewLimit::Set("off".into())),
+        quota => {
+            quota.parse().map(|quota: Quota| NewLimit::Set(quota.to_string())).map_err(|error| {
+                format!("{error}; allowed is a quota such as 500/min, or off, or end")
+            })
+        }
+    }
 }
 
 /// Reads the time for which a change is in force. The service counts it in seconds.

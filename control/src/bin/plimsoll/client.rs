@@ -1,12 +1,12 @@
 //! The admin API: that of a running service over HTTP, or of this process over its file and its Redis.
 
-use std::{fmt, io, time::Duration};
+use std::{fmt, io, path::PathBuf, time::Duration};
 
 use axum::{Router, body::Body};
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
 use plimsoll::Resilience;
 use plimsoll_control::{
-    Config, Offenders, Overrides, OverridesConfig, StoreKind,
+    Config, Format, Offenders, Overrides, OverridesConfig, StoreKind,
     admin::{Access, Activity, AdminConfig, Operator, Role, router},
 };
 use serde_json::Value;
@@ -41,7 +41,7 @@ impl Client {
     /// Connects to the service that the arguments name.
     pub(crate) async fn connect(target: &Target, user: &str) -> Result<Self, Failure> {
         if let Some(base) = &target.admin {
-            let missing = "the admin page needs a token: --token or PLIMSOLL_TOKEN";
+            let missing = "the admin page needs a token: --token or PLIMSOLL_ADMIN_TOKEN";
             let token = target.token.clone().ok_or_else(|| Failure::new(missing))?;
             if HeaderValue::from_str(&token).is_err() {
                 return Err(Failure::new(
@@ -58,19 +58,21 @@ impl Client {
             return Ok(Self::Remote { agent, base, token });
         }
         let missing = "the service is not named: --config FILE with --redis URL, or --admin URL";
-        let path = target.config.as_ref().ok_or_else(|| Failure::new(missing))?;
-        let config = Config::from_path(path).map_err(Failure::of)?;
+        let config = Config::from_path(target.file(missing)?).map_err(Failure::of)?;
         let store = config.store();
-        let url =
-            target.redis.as_deref().or(store.url()).or(target.redis_of_environment.as_deref());
-        let url = url.ok_or_else(|| Failure::no_server(store.kind()))?;
+        let servers =
+            [target.redis.as_deref(), store.url(), target.redis_of_environment.as_deref()];
+        let url = servers.into_iter().flatten().next();
+        let of_overrides = target.overrides_redis.as_deref().or(url);
+        let of_overrides = of_overrides.ok_or_else(|| Failure::no_server(store.kind()))?;
         // Otherwise a Redis that is far away would be answered for by this process, which counts nothing.
         let patient = Resilience::none().deadline(TIMEOUT);
-        let limiter = store.with_url(url).with_resilience(patient).connect().await;
-        let limiter = limiter.map_err(Failure::of)?;
+        // A cluster, sentinels and regions stay: the URL is that of their overrides.
+        let store = store.with_url(url.unwrap_or(of_overrides)).with_resilience(patient);
+        let limiter = store.connect().await.map_err(Failure::of)?;
         let registry = config.registry().clone();
-        let shared = OverridesConfig::url(url).prefix(store.prefix()).passive(true);
-        let overrides = Overrides::connect_with(shared, registry.clone(), limiter.clone()).await;
+        let shared = OverridesConfig::of(&store).server(of_overrides).passive(true);
+        let overrides = Overrides::connect(shared, registry.clone(), limiter.clone()).await;
         let overrides = overrides.map_err(Failure::of)?;
         let operator = Operator::new(user, Role::Write);
         let access = Access::custom(move |_| Some(operator.clone()));
@@ -129,6 +131,32 @@ impl Client {
         };
         let answer: Value = serde_json::from_slice(&answer).unwrap_or(Value::Null);
         if status.is_success() { Ok(answer) } else { Err(Failure::of_problem(status, &answer)) }
+    }
+}
+
+impl Target {
+    /// Returns the configuration file of the service, or this failure if there is none.
+    pub(crate) fn file(&self, missing: &str) -> Result<PathBuf, Failure> {
+        if let Some(file) = &self.config {
+            return Ok(file.clone());
+        }
+        // A folder also has files of other programs, such as those of envoyproxy/ratelimit.
+        let named = self.configs.iter().flat_map(|path| match path.read_dir() {
+            Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
+            Err(_) => vec![path.clone()],
+        });
+        let mut files: Vec<_> = named.filter(|path| Format::of_path(path).is_some()).collect();
+        if files.len() > 1 {
+            files.retain(|path| Config::from_path(path).is_ok());
+        }
+        match &files[..] {
+            [file] => Ok(file.clone()),
+            _ if self.configs.is_empty() => Err(Failure::new(missing)),
+            _ => Err(Failure::new(&format!(
+                "PLIMSOLL_CONFIG names {} files with limits: name one of them with --config FILE",
+                files.len()
+            ))),
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! The commands, each a request to the admin API or several, and what they print.
 
 use std::{
-    cmp::Reverse,
     io::{IsTerminal, Write, stderr, stdout},
     path::Path,
     time::Duration,
@@ -13,7 +12,7 @@ use plimsoll_control::Config;
 use serde_json::{Value, json};
 
 use crate::{
-    args::{By, Cli, Command, KeyOfPolicy, OverrideCommand},
+    args::{By, Cli, Command, KeyOfPolicies, NewLimit, OverrideArgs},
     client::{Client, Failure},
     output, plan,
 };
@@ -21,9 +20,11 @@ use crate::{
 /// Runs a command, and prints what it has found or changed.
 pub(crate) async fn run(cli: Cli, user: &str) -> Result<(), Failure> {
     if let Command::CheckConfig { file } = &cli.command {
-        let missing = "no file is named: plimsoll check-config FILE";
-        let path = file.as_ref().or(cli.target.config.as_ref());
-        return check_config(path.ok_or_else(|| Failure::new(missing))?, cli.json);
+        let path = match file {
+            Some(file) => file.clone(),
+            None => cli.target.file("no file is named: plimsoll check-config FILE")?,
+        };
+        return check_config(&path, cli.json);
     }
     if let Command::Plan(args) = &cli.command {
         let (value, text) = plan::run(args)?;
@@ -36,10 +37,8 @@ pub(crate) async fn run(cli: Cli, user: &str) -> Result<(), Failure> {
         return watch(client, *every, *count, cli.json).await;
     }
     let (value, text) = match cli.command {
-        Command::Peek { key, policy } => {
-            let mut standings =
-                client.get(&format!("keys?key={}", escaped(&key))).await?["standings"].take();
-            keep_policy(&mut standings, policy.as_deref())?;
+        Command::Peek { key } => {
+            let standings = standings(client, &key).await?;
             let text = output::standings(&standings);
             (standings, text)
         }
@@ -49,23 +48,17 @@ pub(crate) async fn run(cli: Cli, user: &str) -> Result<(), Failure> {
             (offenders, text)
         }
         Command::Reset { key, why } => {
-            let change = change(client, "reset", &key, json!({ "reason": why.reason })).await?;
-            let text = output::change(&change);
-            (change, text)
+            return change(client, "reset", &key, json!({ "reason": why.reason }), cli.json).await;
         }
         Command::Block { key, time, why } => {
-            let until = until(time);
-            let body = json!({ "reason": why.reason, "until": until });
-            let change = change(client, "block", &key, body).await?;
-            let text = output::change(&change);
-            (change, text)
+            let body = json!({ "reason": why.reason, "until": until(time) });
+            return change(client, "block", &key, body, cli.json).await;
         }
         Command::Unblock { key, why } => {
-            let change = change(client, "unblock", &key, json!({ "reason": why.reason })).await?;
-            let text = output::change(&change);
-            (change, text)
+            return change(client, "unblock", &key, json!({ "reason": why.reason }), cli.json)
+                .await;
         }
-        Command::Override(command) => overrides(client, command).await?,
+        Command::Override(args) => overrides(client, args).await?,
         Command::Audit { count } => {
             let entries = client.get(&format!("audit?count={count}")).await?;
             let text = output::audit(&entries);
@@ -85,38 +78,31 @@ fn print(text: &str) -> Result<(), Failure> {
     output::print(text).map_err(Failure::of_output)
 }
 
-async fn overrides(
-    client: &mut Client,
-    command: OverrideCommand,
-) -> Result<(Value, String), Failure> {
-    let put =
-        async |client: &mut Client, body| client.call(Method::PUT, "overrides", Some(body)).await;
-    let change = match command {
-        OverrideCommand::List => {
-            let list = client.get("overrides").await?;
-            let text = output::overrides(&list);
-            return Ok((list, text));
+/// Shows the overrides, or changes one.
+async fn overrides(client: &mut Client, args: OverrideArgs) -> Result<(Value, String), Failure> {
+    let (Some(policy), Some(limit)) = (&args.policy, args.limit) else {
+        let mut list = client.get("overrides").await?;
+        if let (Some(policy), Some(rows)) = (&args.policy, list.as_array_mut()) {
+            rows.retain(|row| row["policy"] == **policy);
         }
-        OverrideCommand::Set { policy, key, quota, time, version, why } => {
-            let mut body =
-                json!({ "policy": policy, "quota": quota.to_string(), "reason": why.reason });
-            set(&mut body, "key", key);
-            set(&mut body, "until", time.map(until));
-            set(&mut body, "version", version.if_version);
-            put(client, body).await?
+        let text = output::overrides(&list);
+        return Ok((list, text));
+    };
+    let mut body = json!({ "policy": policy, "reason": args.why.reason });
+    set(&mut body, "key", args.key);
+    set(&mut body, "version", args.if_version);
+    let method = match limit {
+        NewLimit::End if args.time.is_some() => {
+            return Err(Failure::new("an override ends now: --for belongs to a quota, or to off"));
         }
-        OverrideCommand::Off { policy, time, version, why } => {
-            let mut body = json!({ "policy": policy, "quota": "off", "reason": why.reason });
-            set(&mut body, "until", time.map(until));
-            set(&mut body, "version", version.if_version);
-            put(client, body).await?
-        }
-        OverrideCommand::Remove { policy, key, why } => {
-            let mut body = json!({ "policy": policy, "reason": why.reason });
-            set(&mut body, "key", key);
-            client.call(Method::DELETE, "overrides", Some(body)).await?
+        NewLimit::End => Method::DELETE,
+        NewLimit::Set(quota) => {
+            set(&mut body, "quota", Some(quota));
+            set(&mut body, "until", args.time.map(until));
+            Method::PUT
         }
     };
+    let change = client.call(method, "overrides", Some(body)).await?;
     let text = output::change(&change);
     Ok((change, text))
 }
@@ -164,57 +150,60 @@ async fn screen(client: &mut Client, json: bool) -> Result<(), Failure> {
 
 /// Returns the keys that are denied or that spend most, of one policy or of all.
 async fn top(client: &mut Client, policy: Option<&str>, by: By) -> Result<Value, Failure> {
-    let policies = match policy {
-        Some(policy) => vec![policy.to_owned()],
-        None => names(&client.get("policies").await?),
+    let order = match by {
+        By::Denied => "denied",
+        By::Spent => "spent",
     };
-    let mut rows = Vec::new();
-    for policy in policies {
-        let order = match by {
-            By::Denied => "denied",
-            By::Spent => "spent",
-        };
-        let path = format!("offenders?policy={}&by={order}", escaped(&policy));
-        let offenders = client.get(&path).await?;
-        for mut offender in offenders.as_array().cloned().unwrap_or_default() {
-            offender["policy"] = policy.clone().into();
-            rows.push(offender);
+    let policy = policy.map(|policy| format!("&policy={}", escaped(policy))).unwrap_or_default();
+    client.get(&format!("offenders?by={order}{policy}")).await
+}
+
+/// Returns where a key stands, under one policy or under all.
+async fn standings(client: &mut Client, key: &KeyOfPolicies) -> Result<Value, Failure> {
+    let mut standings =
+        client.get(&format!("keys?key={}", escaped(&key.key))).await?["standings"].take();
+    if let (Some(policy), Some(rows)) = (&key.policy, standings.as_array_mut()) {
+        let known: Vec<_> = rows.iter().filter_map(|row| row["policy"].as_str()).collect();
+        if !known.contains(&policy.as_str()) {
+            let known = known.join(", ");
+            return Err(Failure::new(&format!(
+                "there is no policy {policy:?}\nallowed is {known}"
+            )));
         }
+        rows.retain(|row| row["policy"] == **policy);
     }
-    rows.sort_by_key(|row| {
-        let (denied, spent) = (row["denied"].as_u64(), row["spent"].as_u64());
-        Reverse(match by {
-            By::Denied => (denied, spent),
-            By::Spent => (spent, denied),
-        })
-    });
-    Ok(Value::Array(rows))
+    Ok(standings)
 }
 
-fn names(policies: &Value) -> Vec<String> {
-    let policies = policies.as_array().into_iter().flatten();
-    policies.filter_map(|policy| policy["name"].as_str().map(str::to_owned)).collect()
-}
-
+/// Changes a key under one policy, or under each that has such keys, and prints what each change was.
 async fn change(
     client: &mut Client,
     action: &str,
-    key: &KeyOfPolicy,
+    key: &KeyOfPolicies,
     mut body: Value,
-) -> Result<Value, Failure> {
-    body["policy"] = key.policy.clone().into();
-    body["key"] = key.key.clone().into();
-    client.call(Method::POST, action, Some(body)).await
-}
-
-fn keep_policy(standings: &mut Value, policy: Option<&str>) -> Result<(), Failure> {
-    let (Some(policy), Some(rows)) = (policy, standings.as_array_mut()) else { return Ok(()) };
-    let known: Vec<_> = rows.iter().filter_map(|row| row["policy"].as_str()).collect();
-    if !known.contains(&policy) {
-        let known = known.join(", ");
-        return Err(Failure::new(&format!("there is no policy {policy:?}\nallowed is {known}")));
+    json: bool,
+) -> Result<(), Failure> {
+    let policies = match &key.policy {
+        Some(policy) => vec![policy.clone()],
+        None => {
+            let standings = standings(client, key).await?;
+            let rows = standings.as_array().into_iter().flatten();
+            let rows = rows.filter(|row| row["is_key"] != false);
+            rows.filter_map(|row| row["policy"].as_str().map(str::to_owned)).collect()
+        }
+    };
+    if policies.is_empty() {
+        return Err(Failure::new(
+            "no policy has such keys: `plimsoll peek` says what keys they have",
+        ));
     }
-    rows.retain(|row| row["policy"] == policy);
+    body["key"] = key.key.clone().into();
+    for policy in policies {
+        body["policy"] = policy.into();
+        // Each one is printed when it is made, because a later one may fail.
+        let change = client.call(Method::POST, action, Some(body.clone())).await?;
+        print(&if json { output::json(&change) } else { output::change(&change) })?;
+    }
     Ok(())
 }
 

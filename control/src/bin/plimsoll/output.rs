@@ -5,10 +5,18 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use comfy_table::{ContentArrangement, Table, TableComponent, presets::UTF8_HORIZONTAL_ONLY};
+use comfy_table::{
+    ColumnConstraint, ContentArrangement, Table, TableComponent, presets::UTF8_HORIZONTAL_ONLY,
+};
 use serde_json::Value;
 
 use crate::args::By;
+
+/// The most columns of a table. A narrower terminal has less.
+const WIDTH: u16 = 100;
+
+/// The longest note in a table, in bytes. A longer one is written below it.
+const MAX_NOTE: usize = 20;
 
 /// Prints a text and the end of its line. Unlike `println!`, it does not panic if no program reads the output
 /// any more, as `plimsoll top | head -1` does.
@@ -24,46 +32,47 @@ pub(crate) fn json(value: &Value) -> String {
 
 pub(crate) fn standings(standings: &Value) -> String {
     let head = ["policy", "quota", "remaining", "next in", "full in", ""];
+    let mut below = Vec::new();
     let table = table(head, rows(standings), |row| {
-        if let Some(cause) = row["no_data"].as_str() {
-            let cause = cause.to_owned();
-            return [
-                text(&row["policy"]),
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-                cause,
-            ];
+        let policy = text(&row["policy"]);
+        let mut note = note(row);
+        if note.len() > MAX_NOTE {
+            below.push(printable(&format!("{policy}: {note}")));
+            note = "see below".into();
         }
-        let other = row["counted_by"].as_str().map(|algorithm| {
-            format!(
-                "its units are counted by {algorithm}: is this the configuration of the service?"
-            )
-        });
-        let note = match () {
-            _ if row["source"] == "fallback" => {
-                "its store does not answer: the instance decides alone, under its share of the limit"
-            }
-            _ if row["admitted"] == false => "limited",
-            // A key without spent units is like one that was never charged.
-            _ if row["reset_after"] == 0.0 => {
-                "no units spent: not charged yet, or all have come back"
-            }
-            _ if row["is_own_quota"] == true => "own quota",
-            _ => "",
-        };
+        if row["no_data"].is_string() {
+            let none = String::new;
+            return [policy, none(), none(), none(), none(), note];
+        }
         let left = format!("{} of {}", text(&row["remaining"]), text(&row["limit"]));
-        [
-            text(&row["policy"]),
-            text(&row["quota"]),
-            left,
-            seconds(&row["retry_after"]),
-            seconds(&row["reset_after"]),
-            other.unwrap_or_else(|| note.to_owned()),
-        ]
+        let (next, full) = (seconds(&row["retry_after"]), seconds(&row["reset_after"]));
+        [policy, text(&row["quota"]), left, next, full, note]
     });
-    or_else(table, standings, "no policy is registered")
+    below.insert(0, or_else(table, standings, "no policy is registered"));
+    below.join("\n")
+}
+
+/// Returns what is to be said about a standing.
+fn note(row: &Value) -> String {
+    if let Some(cause) = row["no_data"].as_str() {
+        return cause.to_owned();
+    }
+    if let Some(algorithm) = row["counted_by"].as_str() {
+        return format!(
+            "its units are counted by {algorithm}: is this the configuration of the service?"
+        );
+    }
+    let note = match () {
+        _ if row["source"] == "fallback" => {
+            "its store does not answer: the instance decides alone, under its share of the limit"
+        }
+        _ if row["admitted"] == false => "limited",
+        // A key without spent units is like one that was never charged.
+        _ if row["reset_after"] == 0.0 => "no units spent: not charged yet, or all have come back",
+        _ if row["is_own_quota"] == true => "own quota",
+        _ => "",
+    };
+    note.to_owned()
 }
 
 pub(crate) fn offenders(offenders: &Value, by: By) -> String {
@@ -121,18 +130,23 @@ pub(crate) fn overrides(overrides: &Value) -> String {
 }
 
 pub(crate) fn audit(entries: &Value) -> String {
-    let head = ["time", "action", "policy", "key", "before", "after", "by", "reason"];
+    let head = ["time", "by", "action", "policy", "key", "change", "reason"];
     let table = table(head, rows(entries), |row| {
-        ["time", "action", "policy", "key", "before", "after", "by", "reason"].map(|field| {
-            match field {
-                "time" => time(&row[field]),
-                "key" => key(&row[field]),
-                "after" if row["until"].is_u64() => {
-                    format!("{} until {}", text(&row[field]), time(&row["until"]))
-                }
-                field => text(&row[field]),
+        let [by, action, policy, reason] =
+            ["by", "action", "policy", "reason"].map(|field| text(&row[field]));
+        let [before, after] = ["before", "after"].map(|field| match &row[field] {
+            Value::Null => "none".to_owned(),
+            state => text(state),
+        });
+        let until = match (row["time"].as_u64(), row["until"].as_u64()) {
+            (Some(start), Some(end)) => {
+                let seconds = end.saturating_sub(start).div_ceil(1_000);
+                format!(" for {}", humantime::format_duration(Duration::from_secs(seconds)))
             }
-        })
+            _ => String::new(),
+        };
+        let change = format!("{before} → {after}{until}");
+        [time(&row["time"]), by, action, policy, key(&row["key"]), change, reason]
     });
     or_else(table, entries, "nothing was changed yet")
 }
@@ -145,7 +159,7 @@ pub(crate) fn change(change: &Value) -> String {
 fn table<const N: usize>(
     head: [&str; N],
     rows: &[Value],
-    row: impl Fn(&Value) -> [String; N],
+    mut row: impl FnMut(&Value) -> [String; N],
 ) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_HORIZONTAL_ONLY);
@@ -158,10 +172,17 @@ fn table<const N: usize>(
         table.remove_style(part);
     }
     table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(table.width().unwrap_or(WIDTH).min(WIDTH));
     table.set_header(head);
     rows.iter().for_each(|value| {
         table.add_row(row(value).map(|cell| printable(&cell)));
     });
+    // Texts wrap, and times do not.
+    for (column, head) in table.column_iter_mut().zip(head) {
+        if ["time", "until", "next in", "full in"].contains(&head) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
     table
 }
 
@@ -249,11 +270,36 @@ mod tests {
         assert_eq!(text.lines().count(), 3 + 3 + 1, "{text}");
     }
 
+    /// Each text is as long as those that operators write.
     #[test]
-    fn an_entry_says_until_when_its_change_applies() {
+    fn a_table_fits_100_columns_and_breaks_no_time() {
+        let entry = json!([{ "time": 1_795_000_000_000_u64, "by": "operator-of-the-night",
+            "action": "unblock", "policy": "search-of-customers", "key": "#1f2e3d4c", "version": 1_795_000_000_000_000_u64,
+            "before": "300/10min token-bucket(50)", "after": "5000/10min token-bucket(50)",
+            "kind": { "quota": "5000/10min token-bucket(50)" }, "until": 1_795_000_000_000_u64,
+            "reason": "incident 4711: the launch of a large customer in the night", "denied": 123_456, "spent": 7 }]);
+        let standing = json!([{ "policy": "search-of-customers", "quota": "5000/10min token-bucket(50)",
+            "remaining": 5_000, "limit": 5_000, "retry_after": 86_399.9, "reset_after": 86_399.9,
+            "admitted": true, "source": "shared" }]);
+        for text in [
+            super::audit(&entry),
+            super::overrides(&entry),
+            super::offenders(&entry, super::By::Denied),
+            super::standings(&standing),
+        ] {
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(100), "{widest:?}\n{text}");
+        }
+        let times = [super::audit(&entry), super::overrides(&entry)];
+        assert!(times.iter().all(|it| it.contains("2026-11-18T11:06:40Z")), "{times:?}");
+        assert!(super::standings(&standing).contains("23h 59m 59s 900ms"));
+    }
+
+    #[test]
+    fn an_entry_says_for_how_long_its_change_applies() {
         let entry = json!({ "time": 0, "action": "set", "policy": "demo", "after": "9/min",
             "until": 3_600_000, "by": "dora", "reason": "a launch" });
         let text = super::audit(&json!([entry]));
-        assert!(text.contains("9/min until 1970-01-01T01:00:00Z"), "{text}");
+        assert!(text.contains("none → 9/min for 1h"), "{text}");
     }
 }
