@@ -2,15 +2,18 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use super::{permit_table::PermitId, renewer, sender::release, state::LimiterState};
+use tokio::runtime::Handle;
+
+use super::{keeper, permit_table::PermitId, sender::release, state::LimiterState};
 use crate::{
     decision::{Decision, Receipt, StoreReply},
     error::Error,
     policy::Charges,
+    runtime::runtime_with_timer,
     store::Answer,
 };
 
@@ -30,16 +33,14 @@ impl Permit {
     /// Creates the guard of the units of `receipt`, all of which are in flight. `name` is that of its only
     /// charge in the memory store.
     pub(super) fn new(limiter: &Arc<LimiterState>, receipt: Receipt, name: Option<u128>) -> Self {
-        let has_renewer = limiter.permits.has_renewer.load(Ordering::SeqCst);
-        if !has_renewer {
+        let was_idle = limiter.permits.is_idle();
+        if was_idle {
             limiter.permits.set_time();
         }
         let id = limiter.permits.insert(receipt);
-        if !has_renewer || !limiter.permits.has_renewer.load(Ordering::SeqCst) {
-            renewer::start(limiter);
-        } else if !limiter.store.is_embedded() {
-            // Beside a request to the store, a reading of the clock costs nothing.
-            renewer::start_if_late(limiter);
+        if was_idle || limiter.permits.is_idle() || !limiter.keeper.is_set() {
+            limiter.permits.end_idle();
+            keeper::start(limiter);
         }
         Self { limiter: Arc::clone(limiter), id: Some(id), name }
     }
@@ -84,14 +85,20 @@ pub(super) fn guard_answer(
     if !charges.iter().any(|charge| charge.quota().is_concurrent()) {
         return answer;
     }
-    let charges = charges.clone().into_owned();
-    Answer::pending(AwaitedCheck { limiter: Arc::clone(limiter), charges, answer: Some(answer) })
+    Answer::pending(AwaitedCheck {
+        limiter: Arc::clone(limiter),
+        charges: charges.clone().into_owned(),
+        runtime: runtime_with_timer(),
+        answer: Some(answer),
+    })
 }
 
 /// A check that takes units in flight, and whose answer is awaited.
 struct AwaitedCheck {
     limiter: Arc<LimiterState>,
     charges: Charges<'static>,
+    /// The runtime of the answer. A task of it waits for the answer if the caller does not.
+    runtime: Option<Handle>,
     /// `None` once it is there.
     answer: Option<Answer>,
 }
@@ -110,7 +117,7 @@ impl Future for AwaitedCheck {
 impl Drop for AwaitedCheck {
     fn drop(&mut self) {
         let Some(answer) = self.answer.take() else { return };
-        let Some(runtime) = self.limiter.runtime.any() else { return };
+        let Some(runtime) = self.runtime.take() else { return };
         let (limiter, mut charges) = (Arc::clone(&self.limiter), std::mem::take(&mut self.charges));
         runtime.spawn(async move {
             if let Ok(reply) = answer.await
