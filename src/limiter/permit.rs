@@ -4,15 +4,17 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::Instant};
 
 use super::{keeper, permit_table::PermitId, sender::release, state::LimiterState};
 use crate::{
-    decision::{Decision, Receipt, StoreReply},
+    decision::{Decision, Receipt, Source, StoreReply},
     error::Error,
-    policy::Charges,
+    policy::{Charge, Charges},
+    quota::Quota,
     runtime::runtime_with_timer,
     store::Answer,
 };
@@ -75,6 +77,11 @@ impl Drop for Permit {
     }
 }
 
+/// The part of an expiry after which the answer to a check comes too late.
+const LATE_PER_EXPIRY: u32 = 8;
+/// The number of times that a check is made. Its last answer is never too late.
+const MAX_CHECKS: u32 = 3;
+
 /// Wraps the answer to a check that takes units in flight, so that they are released if the caller stops
 /// waiting. Otherwise a client that hangs up would hold a unit until it expires.
 pub(super) fn guard_answer(
@@ -82,15 +89,38 @@ pub(super) fn guard_answer(
     charges: &Charges<'_>,
     answer: Answer,
 ) -> Answer {
-    if !charges.iter().any(|charge| charge.quota().is_concurrent()) {
-        return answer;
+    let expiries = charges.iter().map(Charge::quota).filter(|quota| quota.is_concurrent());
+    match expiries.map(Quota::window).min() {
+        None => answer,
+        Some(expiry) => Answer::pending(check_in_time(
+            Arc::clone(limiter),
+            charges.clone().into_owned(),
+            expiry / LATE_PER_EXPIRY,
+            answer,
+        )),
     }
-    Answer::pending(AwaitedCheck {
-        limiter: Arc::clone(limiter),
-        charges: charges.clone().into_owned(),
-        runtime: runtime_with_timer(),
-        answer: Some(answer),
-    })
+}
+
+/// Waits for the answer to a check that takes units in flight. If it comes too late, the units are refunded, and the
+/// check is made again: they may have expired, because the runtime of the caller was not polled.
+async fn check_in_time(
+    limiter: Arc<LimiterState>,
+    charges: Charges<'static>,
+    latest: Duration,
+    mut answer: Answer,
+) -> Result<StoreReply, Error> {
+    for _ in 1..MAX_CHECKS {
+        let asked = Instant::now();
+        let reply = AwaitedCheck::new(&limiter, &charges, answer).await?;
+        if asked.elapsed() <= latest || reply.source == Source::Fallback {
+            return Ok(reply);
+        }
+        let decision = Decision::new(&mut charges.clone(), reply.clone())?;
+        let Decision::Allowed(allowed) = decision else { return Ok(reply) };
+        limiter.refund(&allowed.into_receipt()).await?;
+        answer = limiter.acquire(&charges);
+    }
+    AwaitedCheck::new(&limiter, &charges, answer).await
 }
 
 /// A check that takes units in flight, and whose answer is awaited.
@@ -101,6 +131,13 @@ struct AwaitedCheck {
     runtime: Option<Handle>,
     /// `None` once it is there.
     answer: Option<Answer>,
+}
+
+impl AwaitedCheck {
+    fn new(limiter: &Arc<LimiterState>, charges: &Charges<'static>, answer: Answer) -> Self {
+        let (charges, runtime) = (charges.clone(), runtime_with_timer());
+        Self { limiter: Arc::clone(limiter), charges, runtime, answer: Some(answer) }
+    }
 }
 
 impl Future for AwaitedCheck {

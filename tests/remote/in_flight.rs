@@ -240,7 +240,7 @@ async fn play(seed: u64, mutant: Mutant) -> (u64, u64, u64, usize) {
         tasks.push(tokio::spawn(async move {
             while Instant::now() + 4 * EXPIRY < end {
                 // Within one expiry, a process stands still for no longer than it may.
-                sleep(EXPIRY + Duration::from_millis(random.below(8_000))).await;
+                sleep(EXPIRY + Duration::from_millis(random.below(4_000))).await;
                 let cut = Duration::from_millis(random.one(&[20, 300, 1_240, 3_000, 6_000]));
                 *cut_until.lock().expect("no panic") = Instant::now() + cut;
                 let lasts = EXPIRY * 5 / 8;

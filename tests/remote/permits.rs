@@ -13,7 +13,10 @@ use plimsoll::{
     Resilience, SystemClock, TokioClock,
     store::{Answer, Request, Store},
 };
-use plimsoll_testing::calm::{eventually, on_a_calm_machine};
+use plimsoll_testing::{
+    calm::{eventually, on_a_calm_machine},
+    servers::until,
+};
 use tokio::{
     runtime::{Builder, Runtime},
     time::{Instant, sleep},
@@ -239,4 +242,37 @@ fn hold_in_still_runtime() -> Result<(), String> {
     });
     drop((held, still));
     judged
+}
+
+/// The answer to a check waits for a runtime that is blocked, until its unit has expired and another request has
+/// it.
+#[test]
+fn a_unit_that_expires_before_its_answer_is_polled_is_not_used() {
+    let remote = Remote::with_clock(SystemClock::new());
+    let [limiter, other] = [(); 2].map(|()| Limiter::with(remote.clone(), Resilience::none()));
+    let quota = Quota::concurrent(1).expires(Duration::from_secs(1)).expect("in bounds");
+    let jobs = Policy::new("jobs", quota).expect("valid");
+    let (runtime, of_other) = (current_thread(), current_thread());
+    remote.set(Mood::Late);
+    let mut check = Box::pin(limiter.reserve(jobs.charge("all", 1)));
+    runtime.block_on(async { assert!(futures_util::poll!(&mut check).is_pending()) });
+    thread::sleep(Duration::from_millis(1_100));
+    let held = of_other.block_on(other.reserve(jobs.charge("all", 1))).expect("an answer");
+    assert!(matches!(held, Reserve::Held(_)), "it has expired");
+    let denied = runtime.block_on(check).expect("an answer");
+    assert!(matches!(denied, Reserve::Denied(_)), "two requests with one unit");
+    drop(held);
+    // A late answer is no denial if the unit is free.
+    let mut check = Box::pin(limiter.reserve(jobs.charge("all", 1)));
+    let free = || {
+        runtime.block_on(async {
+            let peek = limiter.peek(jobs.charge("all", 0)).await.expect("an answer");
+            peek.binding().expect("a charge").standing().remaining() == 1
+        })
+    };
+    until("the unit is free", free);
+    runtime.block_on(async { assert!(futures_util::poll!(&mut check).is_pending()) });
+    thread::sleep(Duration::from_millis(200));
+    let held = runtime.block_on(check).expect("an answer");
+    assert!(matches!(held, Reserve::Held(_)));
 }
