@@ -2,6 +2,7 @@
 
 mod check;
 mod delay;
+mod keeper;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod limiter;
 mod permit;
@@ -9,7 +10,6 @@ mod permit_table;
 mod queue;
 mod refund_units;
 mod releases;
-mod renewer;
 mod reservation;
 mod sender;
 mod state;

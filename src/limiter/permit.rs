@@ -2,15 +2,20 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
-use super::{permit_table::PermitId, renewer, sender::release, state::LimiterState};
+use tokio::{runtime::Handle, time::Instant};
+
+use super::{keeper, permit_table::PermitId, sender::release, state::LimiterState};
 use crate::{
-    decision::{Decision, Receipt, StoreReply},
+    decision::{Decision, Receipt, Source, StoreReply},
     error::Error,
-    policy::Charges,
+    policy::{Charge, Charges},
+    quota::Quota,
+    runtime::runtime_with_timer,
     store::Answer,
 };
 
@@ -30,16 +35,14 @@ impl Permit {
     /// Creates the guard of the units of `receipt`, all of which are in flight. `name` is that of its only
     /// charge in the memory store.
     pub(super) fn new(limiter: &Arc<LimiterState>, receipt: Receipt, name: Option<u128>) -> Self {
-        let has_renewer = limiter.permits.has_renewer.load(Ordering::SeqCst);
-        if !has_renewer {
+        let was_idle = limiter.permits.is_idle();
+        if was_idle {
             limiter.permits.set_time();
         }
         let id = limiter.permits.insert(receipt);
-        if !has_renewer || !limiter.permits.has_renewer.load(Ordering::SeqCst) {
-            renewer::start(limiter);
-        } else if !limiter.store.is_embedded() {
-            // Beside a request to the store, a reading of the clock costs nothing.
-            renewer::start_if_late(limiter);
+        if was_idle || limiter.permits.is_idle() || !limiter.keeper.is_set() {
+            limiter.permits.end_idle();
+            keeper::start(limiter);
         }
         Self { limiter: Arc::clone(limiter), id: Some(id), name }
     }
@@ -74,6 +77,11 @@ impl Drop for Permit {
     }
 }
 
+/// The part of an expiry after which the answer to a check comes too late.
+const LATE_PER_EXPIRY: u32 = 8;
+/// The number of times that a check is made. Its last answer is never too late.
+const MAX_CHECKS: u32 = 3;
+
 /// Wraps the answer to a check that takes units in flight, so that they are released if the caller stops
 /// waiting. Otherwise a client that hangs up would hold a unit until it expires.
 pub(super) fn guard_answer(
@@ -81,19 +89,55 @@ pub(super) fn guard_answer(
     charges: &Charges<'_>,
     answer: Answer,
 ) -> Answer {
-    if !charges.iter().any(|charge| charge.quota().is_concurrent()) {
-        return answer;
+    let expiries = charges.iter().map(Charge::quota).filter(|quota| quota.is_concurrent());
+    match expiries.map(Quota::window).min() {
+        None => answer,
+        Some(expiry) => Answer::pending(check_in_time(
+            Arc::clone(limiter),
+            charges.clone().into_owned(),
+            expiry / LATE_PER_EXPIRY,
+            answer,
+        )),
     }
-    let charges = charges.clone().into_owned();
-    Answer::pending(AwaitedCheck { limiter: Arc::clone(limiter), charges, answer: Some(answer) })
+}
+
+/// Waits for the answer to a check that takes units in flight. If it comes too late, the units are refunded, and the
+/// check is made again: they may have expired, because the runtime of the caller was not polled.
+async fn check_in_time(
+    limiter: Arc<LimiterState>,
+    charges: Charges<'static>,
+    latest: Duration,
+    mut answer: Answer,
+) -> Result<StoreReply, Error> {
+    for _ in 1..MAX_CHECKS {
+        let asked = Instant::now();
+        let reply = AwaitedCheck::new(&limiter, &charges, answer).await?;
+        if asked.elapsed() <= latest || reply.source == Source::Fallback {
+            return Ok(reply);
+        }
+        let decision = Decision::new(&mut charges.clone(), reply.clone())?;
+        let Decision::Allowed(allowed) = decision else { return Ok(reply) };
+        limiter.refund(&allowed.into_receipt()).await?;
+        answer = limiter.acquire(&charges);
+    }
+    AwaitedCheck::new(&limiter, &charges, answer).await
 }
 
 /// A check that takes units in flight, and whose answer is awaited.
 struct AwaitedCheck {
     limiter: Arc<LimiterState>,
     charges: Charges<'static>,
+    /// The runtime of the answer. A task of it waits for the answer if the caller does not.
+    runtime: Option<Handle>,
     /// `None` once it is there.
     answer: Option<Answer>,
+}
+
+impl AwaitedCheck {
+    fn new(limiter: &Arc<LimiterState>, charges: &Charges<'static>, answer: Answer) -> Self {
+        let (charges, runtime) = (charges.clone(), runtime_with_timer());
+        Self { limiter: Arc::clone(limiter), charges, runtime, answer: Some(answer) }
+    }
 }
 
 impl Future for AwaitedCheck {
@@ -110,7 +154,7 @@ impl Future for AwaitedCheck {
 impl Drop for AwaitedCheck {
     fn drop(&mut self) {
         let Some(answer) = self.answer.take() else { return };
-        let Some(runtime) = self.limiter.runtime.any() else { return };
+        let Some(runtime) = self.runtime.take() else { return };
         let (limiter, mut charges) = (Arc::clone(&self.limiter), std::mem::take(&mut self.charges));
         runtime.spawn(async move {
             if let Ok(reply) = answer.await

@@ -21,29 +21,28 @@ use crate::{
 /// The number of shards, each with its own lock. A thread uses one of them.
 const SHARDS: usize = 16;
 
-/// The part of an expiry after which the renewer looks for units to renew again.
-const ROUNDS_PER_EXPIRY: u64 = 8;
-/// The longest time between two rounds of the renewer.
+/// The part of an expiry after which units are renewed.
+const RENEWALS_PER_EXPIRY: u64 = 4;
+/// The part of an expiry after which the keeper looks for units to renew again.
+const ROUNDS_PER_EXPIRY: u64 = 16;
+/// The longest time between two rounds of the keeper.
 const MAX_ROUND: Duration = Duration::from_secs(5);
-/// The number of rounds after which another renewer takes over, because the runtime of the first one does not
-/// poll it.
-const MAX_MISSED_ROUNDS: u64 = 3;
 
-/// The receipts of the permits of a limiter. A renewer renews them until they are removed.
+/// The receipts of the permits of a limiter. The keeper renews them until they are removed.
 #[derive(Debug)]
 pub(super) struct PermitTable {
     shards: [PermitShard; SHARDS],
     start: Instant,
-    /// The time of the renewer's last round, in milliseconds since `start`. A permit is dated with it,
+    /// The time of the keeper's last round, in milliseconds since `start`. A permit is dated with it,
     /// because reading the clock costs as much as half a check in memory.
     round: AtomicU64,
     /// The time between two rounds, in milliseconds.
     interval: AtomicU64,
-    pub(super) has_renewer: AtomicBool,
-    /// The number of times that another renewer has taken over.
-    takeovers: AtomicU64,
-    /// Wakes the renewer when the interval becomes shorter, and when the limiter ends.
-    pub(super) wakes_renewer: Arc<Notify>,
+    /// True while the keeper makes no rounds, because there are no permits.
+    is_idle: AtomicBool,
+    /// Wakes the keeper when a permit ends its idleness, when the interval becomes shorter, and when the limiter
+    /// ends.
+    pub(super) wakes_keeper: Arc<Notify>,
 }
 
 /// The alignment keeps two shards off the same cache line.
@@ -67,10 +66,14 @@ struct Place {
 #[derive(Debug)]
 struct HeldUnits {
     receipt: Receipt,
-    /// The round in which, or after which, the units were taken or renewed.
+    /// The last round before the units were taken, or the round of their last renewal.
     since: u64,
-    is_renewing: bool,
+    /// The round of the renewal in flight.
+    renewing: Option<u64>,
 }
+
+/// A permit to renew, and the charges that renew it.
+pub(super) type DuePermit = (PermitId, Vec<Charge<'static>>);
 
 /// The place of a receipt. It names no other receipt that is in the same place later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,9 +90,8 @@ impl Default for PermitTable {
             start: Instant::now(),
             round: AtomicU64::new(0),
             interval: AtomicU64::new(MAX_ROUND.as_millis() as u64),
-            has_renewer: AtomicBool::new(false),
-            takeovers: AtomicU64::new(0),
-            wakes_renewer: Arc::default(),
+            is_idle: AtomicBool::new(true),
+            wakes_keeper: Arc::default(),
         }
     }
 }
@@ -101,8 +103,7 @@ impl PermitTable {
         for line in receipt.lines() {
             self.shorten_interval(line.charge().quota());
         }
-        let held =
-            HeldUnits { receipt, since: self.round.load(Ordering::Relaxed), is_renewing: false };
+        let held = HeldUnits { receipt, since: self.round.load(Ordering::Relaxed), renewing: None };
         let shard = shard_of_thread();
         let mut places = self.lock(shard);
         let place = match places.free.pop() {
@@ -166,16 +167,16 @@ impl PermitTable {
         let place = places.places.get_mut(id.place as usize);
         let place = place.filter(|place| place.generation == id.generation);
         let Some(held) = place.and_then(|place| place.held.as_mut()) else { return renewed };
-        held.is_renewing = false;
+        let since = held.renewing.take();
         let old = mem::replace(&mut held.receipt, renewed?);
-        held.since = self.round.load(Ordering::Relaxed);
+        held.since = since.unwrap_or(held.since);
         Some(old)
     }
 
-    /// Begins a round of the renewer. Returns the charges to renew: those of the permits that have reached
-    /// half of their expiry, and of those that the fallback has admitted. Returns `None` if there are no
-    /// permits.
-    pub(super) fn begin_round(&self) -> Option<Vec<(PermitId, Vec<Charge<'static>>)>> {
+    /// Begins a round of the keeper. Returns the permits to renew: those that have reached a quarter of their
+    /// expiry, and those that the fallback has admitted. Returns `None` if there are no permits. The keeper is
+    /// then idle until the next one.
+    pub(super) fn begin_round(&self) -> Option<Vec<DuePermit>> {
         let now = self.set_time();
         let (mut due, mut is_empty) = (Vec::new(), true);
         for shard in 0..SHARDS as u32 {
@@ -184,18 +185,26 @@ impl PermitTable {
                 let Some(held) = &mut place.held else { continue };
                 is_empty = false;
                 if let Some(charges) = self.due(held, now) {
-                    held.is_renewing = true;
+                    held.renewing = Some(now);
                     let (place, generation) = (number as u32, place.generation);
                     due.push((PermitId { shard, place, generation }, charges));
                 }
             }
         }
-        (!is_empty).then_some(due)
+        if is_empty {
+            self.is_idle.store(true, Ordering::SeqCst);
+            // A permit that is added from here on ends the idleness. One that was added before is seen now.
+            if self.is_empty() {
+                return None;
+            }
+            self.is_idle.store(false, Ordering::SeqCst);
+        }
+        Some(due)
     }
 
     /// Returns the charges that renew these units, if it is time for it.
     fn due(&self, held: &HeldUnits, now: u64) -> Option<Vec<Charge<'static>>> {
-        if held.is_renewing {
+        if held.renewing.is_some() {
             return None;
         }
         let in_force = |charge: &Charge<'_>| charge.quota_in_force();
@@ -206,7 +215,7 @@ impl PermitTable {
         let shortest = lines().map(|line| in_force(line.charge()).window()).min()?;
         lines().for_each(|line| self.shorten_interval(&in_force(line.charge())));
         let age = now.saturating_sub(held.since);
-        let is_due = age >= shortest.as_millis() as u64 / 2;
+        let is_due = age >= shortest.as_millis() as u64 / RENEWALS_PER_EXPIRY;
         let is_local = held.receipt.source() == Source::Fallback && age > 0;
         let renewal = |line: &ReceiptLine| {
             line.charge().clone().with_cost(line.units()).renewing(line.mark().highest_bit())
@@ -221,37 +230,21 @@ impl PermitTable {
         now
     }
 
-    /// Returns the last round of the renewer, if it has missed the ones behind it.
-    pub(super) fn missed_since(&self) -> Option<u64> {
-        let (round, now) = (self.round.load(Ordering::Relaxed), self.start.elapsed());
-        let late = MAX_MISSED_ROUNDS * self.interval.load(Ordering::Relaxed);
-        let is_late = (now.as_millis() as u64).saturating_sub(round) >= late;
-        (is_late && self.has_renewer.load(Ordering::SeqCst)).then_some(round)
+    /// Returns whether the keeper makes no rounds.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_idle.load(Ordering::SeqCst)
     }
 
-    /// Ends the renewer whose last round was `round`. Returns true if the caller has to start another one.
-    /// Permits whose renewal has begun are renewed again, which counts a unit too many for a short time.
-    pub(super) fn take_over(&self, round: u64) -> bool {
-        let (now, order) = (self.start.elapsed().as_millis() as u64, Ordering::SeqCst);
-        if self.round.compare_exchange(round, now, order, order).is_err() {
-            return false;
-        }
-        self.takeovers.fetch_add(1, Ordering::SeqCst);
-        for shard in 0..SHARDS as u32 {
-            let mut places = self.lock(shard);
-            let held = places.places.iter_mut().filter_map(|place| place.held.as_mut());
-            held.for_each(|held| held.is_renewing = false);
-        }
-        true
-    }
-
-    /// Returns the number of times that another renewer has taken over.
-    pub(super) fn takeovers(&self) -> u64 {
-        self.takeovers.load(Ordering::SeqCst)
+    /// Ends the idleness of the keeper, because there is a permit.
+    #[cold]
+    pub(super) fn end_idle(&self) {
+        self.is_idle.store(false, Ordering::SeqCst);
+        self.wakes_keeper.notify_one();
     }
 
     /// Returns whether there are no permits.
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         (0..SHARDS as u32).all(|shard| {
             let places = self.lock(shard);
             places.free.len() == places.places.len()
@@ -268,7 +261,7 @@ impl PermitTable {
         let interval = quota.window_micros() / 1_000 / ROUNDS_PER_EXPIRY;
         if interval < self.interval.load(Ordering::Relaxed) {
             self.interval.fetch_min(interval.max(1), Ordering::Relaxed);
-            self.wakes_renewer.notify_one();
+            self.wakes_keeper.notify_one();
         }
     }
 
@@ -280,7 +273,7 @@ impl PermitTable {
 
 impl Drop for PermitTable {
     fn drop(&mut self) {
-        self.wakes_renewer.notify_one();
+        self.wakes_keeper.notify_one();
     }
 }
 

@@ -21,9 +21,6 @@ use crate::{
 const MAX_BATCH: usize = 64;
 /// The most lines that wait. The units of further ones are free when they expire.
 const MAX_WAITING: usize = 100_000;
-/// The time after which another task sends in place of one that has taken no lines meanwhile, because its
-/// runtime does not poll it.
-const MAX_IDLE: Duration = Duration::from_secs(1);
 
 /// The time between two attempts while the store cannot answer.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(250);
@@ -32,19 +29,14 @@ pub(super) const MAX_DELAY: Duration = Duration::from_millis(10);
 /// The most batches in flight.
 pub(super) const MAX_IN_FLIGHT: usize = 64;
 
-/// The lines of the receipts that a task sends to the store, in batches. While a batch is in flight, the
+/// The lines of the receipts that the keeper sends to the store, in batches. While a batch is in flight, the
 /// next one forms.
 #[derive(Debug, Default)]
 pub(super) struct ReleaseQueue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<VecDeque<Release>>,
     in_flight: Arc<BatchesInFlight>,
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    lines: VecDeque<Release>,
-    /// The time at which the task that sends has begun, or has last taken lines. `None` if there is none.
-    sender_seen: Option<Instant>,
+    /// Wakes the task that sends when there are lines again.
+    pub(super) wakes_sender: Arc<Notify>,
 }
 
 /// A line to refund, and the time from which its units are free in any case.
@@ -69,53 +61,41 @@ struct BatchesInFlight {
 }
 
 impl ReleaseQueue {
-    /// Adds the lines of a receipt. Returns whether the caller has to start the task that sends them.
-    pub(super) fn push(&self, receipt: Receipt) -> bool {
+    /// Adds the lines of a receipt.
+    pub(super) fn push(&self, receipt: Receipt) {
         let now = Instant::now();
         let mut waiting = self.waiting.lock();
+        if waiting.is_empty() {
+            self.wakes_sender.notify_one();
+        }
         for line in receipt.into_lines() {
-            if waiting.lines.len() < MAX_WAITING {
+            if waiting.len() < MAX_WAITING {
                 let expires_at = now + line.charge().quota().window();
-                waiting.lines.push_back(Release { line, expires_at });
+                waiting.push_back(Release { line, expires_at });
             }
         }
-        !waiting.has_sender(now)
     }
 
-    /// Claims the role of the task that sends. Returns false if another task has it, or if nothing waits.
-    pub(super) fn begin(&self) -> bool {
-        let now = Instant::now();
-        let mut waiting = self.waiting.lock();
-        let begins = !waiting.lines.is_empty() && !waiting.has_sender(now);
-        if begins {
-            waiting.sender_seen = Some(now);
-        }
-        begins
-    }
-
-    /// Ends the role of the task that sends.
-    pub(super) fn end(&self) {
-        self.waiting.lock().sender_seen = None;
-    }
-
-    /// Takes the next lines, or ends the role of the task if nothing waits.
+    /// Takes the next lines, if there are any.
     pub(super) fn take(&self) -> Option<ReleaseBatch> {
         let now = Instant::now();
         let mut waiting = self.waiting.lock();
-        let most = waiting.lines.len().min(MAX_BATCH);
+        let most = waiting.len().min(MAX_BATCH);
         let (mut lines, mut expires_at) = (Vec::with_capacity(most), now);
         while lines.len() < MAX_BATCH
-            && let Some(release) = waiting.lines.pop_front()
+            && let Some(release) = waiting.pop_front()
         {
             if release.expires_at > now {
                 expires_at = expires_at.max(release.expires_at);
                 lines.push(release.line);
             }
         }
-        waiting.sender_seen = (!lines.is_empty()).then_some(now);
-        waiting.sender_seen?;
-        drop(waiting);
+        if lines.is_empty() {
+            return None;
+        }
+        // Under the lock, so that lines that do not wait any more are seen in flight.
         self.in_flight.count.fetch_add(1, Ordering::SeqCst);
+        drop(waiting);
         let receipt = Receipt::of_many(Timestamp::default(), Source::Shared, by_key(lines));
         Some(ReleaseBatch { receipt, expires_at, in_flight: Arc::clone(&self.in_flight) })
     }
@@ -125,9 +105,10 @@ impl ReleaseQueue {
         let receipt = std::mem::replace(&mut batch.receipt, Receipt::empty());
         let mut waiting = self.waiting.lock();
         for line in receipt.into_lines() {
-            waiting.lines.push_front(Release { line, expires_at: batch.expires_at });
+            waiting.push_front(Release { line, expires_at: batch.expires_at });
         }
-        waiting.lines.truncate(MAX_WAITING);
+        waiting.truncate(MAX_WAITING);
+        self.wakes_sender.notify_one();
     }
 
     /// Returns the number of batches in flight.
@@ -159,16 +140,15 @@ fn by_key(lines: Vec<ReceiptLine>) -> Vec<ReceiptLine> {
     order.into_iter().filter_map(|index| lines[index].take()).collect()
 }
 
-impl Waiting {
-    /// Returns whether a task sends the lines.
-    fn has_sender(&self, now: Instant) -> bool {
-        self.sender_seen.is_some_and(|seen| now - seen < MAX_IDLE)
-    }
-}
-
 impl Drop for ReleaseBatch {
     fn drop(&mut self) {
         self.in_flight.count.fetch_sub(1, Ordering::SeqCst);
         self.in_flight.has_ended.notify_waiters();
+    }
+}
+
+impl Drop for ReleaseQueue {
+    fn drop(&mut self) {
+        self.wakes_sender.notify_one();
     }
 }

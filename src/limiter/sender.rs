@@ -1,7 +1,7 @@
-//! The task that releases the units in flight of a remote store.
+//! The release of units in flight. A task of the keeper sends those of a remote store.
 //!
-//! It sends the units that are released while it waits for the store in one request. It ends when nothing is
-//! left to release. The units of an embedded store are released where their permit is dropped.
+//! It sends the units that are released while it waits for the store in one request. The units of an embedded
+//! store are released where their permit is dropped.
 
 use std::{
     sync::{Arc, Weak},
@@ -9,11 +9,12 @@ use std::{
 };
 
 use tokio::{
-    task::yield_now,
+    sync::Notify,
     time::{sleep, timeout},
 };
 
 use super::{
+    keeper,
     releases::{MAX_DELAY, MAX_IN_FLIGHT, RETRY_INTERVAL, ReleaseBatch},
     state::LimiterState,
 };
@@ -35,17 +36,9 @@ pub(super) fn release(limiter: &Arc<LimiterState>, receipt: Receipt) {
     if receipt.source() == Source::Fallback {
         // The fallback answers at once.
         drop(limiter.store.call(Request::Refund(&receipt)));
-    } else if limiter.releases.push(receipt) {
-        start(limiter);
-    }
-}
-
-/// Starts the task, unless it runs, or the limiter has seen no runtime with timers. Then the units are
-/// released with later ones, or expire.
-pub(super) fn start(limiter: &Arc<LimiterState>) {
-    let Some(runtime) = limiter.runtime.any() else { return };
-    if limiter.releases.begin() {
-        runtime.spawn(send_releases(Sending(Arc::downgrade(limiter))));
+    } else {
+        limiter.releases.push(receipt);
+        keeper::start(limiter);
     }
 }
 
@@ -74,45 +67,30 @@ pub(super) fn was_not_sent(error: &Error) -> bool {
     error.is_unavailable() && error.effect() == Effect::None
 }
 
-/// A guard of the task. The task may be dropped with its runtime.
-struct Sending(Weak<LimiterState>);
-
-impl Drop for Sending {
-    fn drop(&mut self) {
-        if let Some(limiter) = self.0.upgrade() {
-            limiter.releases.end();
-        }
-    }
-}
-
-async fn send_releases(mut sending: Sending) {
-    while let Some(limiter) = sending.0.upgrade() {
-        // Tasks that end at the same time, such as those of one batch of checks, release together.
-        yield_now().await;
-        let Some(batch) = limiter.releases.take() else {
-            // The queue knows already that this task has ended.
-            sending.0 = Weak::new();
-            return;
+/// Sends releases until the limiter ends.
+pub(super) async fn send_releases(limiter: Weak<LimiterState>, wakes: Arc<Notify>) {
+    while let Some(state) = limiter.upgrade() {
+        let Some(batch) = state.releases.take() else {
+            drop(state);
+            wakes.notified().await;
+            continue;
         };
-        let mut answer = limiter.store.call(Request::Refund(&batch.receipt));
+        let mut answer = state.store.call_in_background(Request::Refund(&batch.receipt));
         // A slow answer does not hold up the next batch, unless there are many.
-        let is_one_of_many = limiter.releases.in_flight() > MAX_IN_FLIGHT;
+        let is_one_of_many = state.releases.in_flight() > MAX_IN_FLIGHT;
         let limit = if is_one_of_many { Duration::MAX } else { MAX_DELAY };
-        match timeout(limit, &mut answer).await {
-            Ok(reply) => {
-                if !end_release(&limiter, batch, &reply) {
-                    drop(limiter);
-                    sleep(RETRY_INTERVAL).await;
-                }
-            }
-            Err(_) => {
-                tokio::spawn(async move {
-                    let reply = answer.await;
-                    if !end_release(&limiter, batch, &reply) {
-                        start(&limiter);
-                    }
-                });
-            }
+        drop(state);
+        let Ok(reply) = timeout(limit, &mut answer).await else {
+            let limiter = limiter.clone();
+            tokio::spawn(async move {
+                let reply = answer.await;
+                limiter.upgrade().map(|state| end_release(&state, batch, &reply))
+            });
+            continue;
+        };
+        let is_over = limiter.upgrade().is_none_or(|state| end_release(&state, batch, &reply));
+        if !is_over {
+            sleep(RETRY_INTERVAL).await;
         }
     }
 }

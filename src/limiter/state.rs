@@ -9,8 +9,8 @@ use crate::{
     memory::MemoryStore,
     policy::{Charge, Charges},
     remote::{Pipeline, Resilience},
-    runtime::TaskRuntime,
-    store::{Answer, Request, Status, Store},
+    runtime::RunningFlag,
+    store::{Answer, NodeId, Request, Status, Store},
     telemetry::{self, DenialLog},
 };
 
@@ -21,8 +21,8 @@ pub(super) struct LimiterState {
     pub(super) denial_log: DenialLog,
     pub(super) permits: PermitTable,
     pub(super) releases: ReleaseQueue,
-    /// The runtime of the tasks that renew and release units in flight.
-    pub(super) runtime: TaskRuntime,
+    /// Set while the thread runs that renews and releases units in flight.
+    pub(super) keeper: RunningFlag,
 }
 
 impl LimiterState {
@@ -33,7 +33,7 @@ impl LimiterState {
             denial_log: DenialLog::default(),
             permits: PermitTable::default(),
             releases: ReleaseQueue::default(),
-            runtime: TaskRuntime::default(),
+            keeper: RunningFlag::default(),
         }
     }
 
@@ -250,6 +250,29 @@ impl LimiterStore {
         match self {
             Self::Memory(_) | Self::Embedded(_) => self.call(request),
             Self::Remote(pipeline) => pipeline.call_within(request, limit),
+        }
+    }
+
+    /// Executes a request of the keeper, for which no caller waits.
+    pub(super) fn call_in_background(&self, request: Request<'_>) -> Answer {
+        match self {
+            Self::Memory(_) | Self::Embedded(_) => self.call(request),
+            Self::Remote(pipeline) => pipeline.call_in_background(request),
+        }
+    }
+
+    /// Returns the node that a charge depends on.
+    pub(super) fn node(&self, charge: &Charge<'_>) -> NodeId {
+        match self {
+            Self::Memory(_) | Self::Embedded(_) => NodeId::ONLY,
+            Self::Remote(pipeline) => pipeline.node(charge),
+        }
+    }
+
+    /// Opens the connections that the calling thread uses.
+    pub(super) fn connect_thread(&self) {
+        if let Self::Remote(pipeline) = self {
+            pipeline.connect_thread();
         }
     }
 

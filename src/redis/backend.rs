@@ -98,6 +98,14 @@ impl Backend {
         }
     }
 
+    /// Starts to open the connections of the calling thread.
+    pub(super) fn start_connecting(&self) {
+        match self {
+            Self::Server(pool, _) => pool.start_connecting(),
+            Self::Cluster(cluster) => cluster.topology().start_connecting(),
+        }
+    }
+
     /// Returns the number of the database, if it is known. A cluster has only one.
     pub(super) fn database(&self) -> Option<i64> {
         match self {

@@ -17,7 +17,7 @@ use crate::{
     runtime::TimeLimit,
     store::{
         Answer,
-        divided::{Divided, PartOutcome, Refunds, to_the_end},
+        divided::{Divided, PartOutcome, Refunds, to_the_end, wait_for_all},
     },
 };
 
@@ -151,6 +151,29 @@ impl SlotGroups {
         Ok(())
     }
 
+    /// Runs the script for all groups at the same time: none of them decides about another.
+    async fn call_all(&mut self) -> PartOutcome {
+        let call = |group: &SlotGroup| group.send(&self.batcher, &group.check, self.options);
+        let replies = wait_for_all(self.groups.iter().map(call).collect()).await;
+        let mut failed: Option<Error> = None;
+        for (group, reply) in self.groups.iter_mut().zip(replies) {
+            match (reply, &failed) {
+                (Ok(reply), _) => {
+                    (group.replies, self.time) = (reply.charges, self.time.max(reply.time));
+                    self.asked += 1;
+                }
+                (Err(error), Some(first)) => {
+                    let effect = first.effect().and(error.effect());
+                    failed = failed.map(|first| first.with_effect(effect));
+                }
+                (Err(error), None) => {
+                    failed = Some(error.with_node(self.batcher.backend().node(group.slot).0));
+                }
+            }
+        }
+        failed.map_or(PartOutcome::Continue, |error| PartOutcome::Failed(error, None))
+    }
+
     /// Moves the trials of a denied check into groups of their own: they stay spent, and those of the
     /// slots that have not been asked are still spent.
     fn split_off_trials(&mut self) {
@@ -179,6 +202,9 @@ impl Divided for SlotGroups {
     }
 
     async fn ask(&mut self, index: usize) -> PartOutcome {
+        if self.options.operation != Operation::Acquire {
+            return self.call_all().await;
+        }
         let start = Instant::now();
         let result = self.call(index, self.options).await;
         self.slowest = self.slowest.max((start.elapsed(), index));
@@ -186,7 +212,7 @@ impl Divided for SlotGroups {
             return PartOutcome::Failed(self.error(index, failure), None);
         }
         self.asked += 1;
-        match self.options.operation == Operation::Acquire && self.groups[index].is_denied() {
+        match self.groups[index].is_denied() {
             true => {
                 self.split_off_trials();
                 PartOutcome::Denied(None)
@@ -302,12 +328,17 @@ impl SlotGroup {
             true => self.replies.iter_mut().for_each(|reply| *reply = reply.unspent()),
             false => self.replies.clear(),
         }
-        let (batcher, slot, check) = (batcher.clone(), self.slot, WireCheck::new(charges));
-        Some(Answer::pending(async move {
+        Some(self.send(batcher, &WireCheck::new(charges), options))
+    }
+
+    /// Starts a call of the script for charges of this slot.
+    fn send(&self, batcher: &Batcher, check: &WireCheck, options: CallOptions) -> Answer {
+        let (batcher, slot, check) = (batcher.clone(), self.slot, check.clone());
+        Answer::pending(async move {
             let reply = run_by_deadline(&batcher, slot, &check, options).await;
             let reply = reply.map_err(|failure| error(&batcher, slot, &check, failure))?;
             Ok(StoreReply { time: reply.time, source: Source::Shared, charges: reply.charges })
-        }))
+        })
     }
 
     /// Takes the standings from the reply of a refund.

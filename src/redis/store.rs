@@ -236,6 +236,10 @@ impl Store for RedisStore {
         true
     }
 
+    fn connect_thread(&self) {
+        self.0.batcher.backend().start_connecting();
+    }
+
     fn scheduling_delay(&self) -> Option<SchedulingDelay> {
         Some(self.0.batcher.scheduling_delay().clone())
     }

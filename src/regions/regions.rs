@@ -1,6 +1,6 @@
 //! The store of one region.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Instant};
+use std::{pin::Pin, sync::Arc, time::Instant};
 
 use smallvec::SmallVec;
 
@@ -19,7 +19,7 @@ use crate::{
     policy::Charge,
     remote::Pipeline,
     runtime::TimeLimit,
-    store::{Answer, Request, Status, Store},
+    store::{Answer, Request, Status, Store, divided::wait_for_all},
 };
 
 /// The store of one region of a service, which shares its limits with the other regions.
@@ -199,29 +199,17 @@ impl Store for Regions {
         true
     }
 
+    fn connect_thread(&self) {
+        self.stores.region.connect_thread();
+        self.stores.home.connect_thread();
+    }
+
     fn close(&self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
         Box::pin(async {
             let region = self.stores.region.close().await;
             region.and(self.stores.home.close().await)
         })
     }
-}
-
-/// Waits for all answers at the same time.
-async fn wait_for_all(mut answers: Vec<Answer>) -> Vec<Result<StoreReply, Error>> {
-    let mut replies: Vec<_> = answers.iter().map(|_| None).collect();
-    poll_fn(|cx| {
-        for (answer, reply) in answers.iter_mut().zip(&mut replies) {
-            if reply.is_none()
-                && let Poll::Ready(ready) = Pin::new(answer).poll(cx)
-            {
-                *reply = Some(ready);
-            }
-        }
-        if replies.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    replies.into_iter().flatten().collect()
 }
 
 /// Returns the answer of a request that is ready by its deadline, if it has one.

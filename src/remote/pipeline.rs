@@ -14,10 +14,14 @@ use crate::{
     clock::micros,
     decision::OneReply,
     error::Error,
-    policy::Charges,
+    policy::{Charge, Charges},
     runtime::{BackgroundTask, MovingAverage},
-    store::{Answer, Request, Status, Store},
+    store::{Answer, NodeId, Request, Status, Store},
 };
+
+/// The shortest deadline of a request for which no caller waits. It is a quarter of the shortest expiry of a unit
+/// in flight.
+const BACKGROUND_DEADLINE: Duration = Duration::from_millis(250);
 
 /// A guarded store, and above it the leases, if there are any.
 #[derive(Debug)]
@@ -80,6 +84,13 @@ impl Pipeline {
         self.call_by(request, Some(limit))
     }
 
+    /// Executes a request like [`call`](Self::call), for which no caller waits. It may take longer than the
+    /// deadline of a caller, because a reply that is not awaited leaves its effect unknown.
+    pub(crate) fn call_in_background(&self, request: Request<'_>) -> Answer {
+        let limit = self.guarded.deadline.map(|deadline| deadline.max(BACKGROUND_DEADLINE));
+        self.call_by(request, limit)
+    }
+
     #[inline]
     fn call_by(&self, request: Request<'_>, limit: Option<Duration>) -> Answer {
         match &self.leases {
@@ -118,6 +129,16 @@ impl Pipeline {
                 asked(charges, Ok(answer))
             }
         }
+    }
+
+    /// Returns the node that a charge depends on.
+    pub(crate) fn node(&self, charge: &Charge<'_>) -> NodeId {
+        self.guarded.store.node(charge)
+    }
+
+    /// Opens the connections that the calling thread uses.
+    pub(crate) fn connect_thread(&self) {
+        self.guarded.store.connect_thread();
     }
 
     /// Ends the leases, also those of a store with leases of its own: refunds the units in stock, and

@@ -1,4 +1,4 @@
-//! Tasks in the background: at most one at a time, and the runtime for those that a caller without one starts.
+//! Tasks in the background, of which at most one runs at a time.
 
 use std::{
     future::Future,
@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use tokio::{runtime::Handle, task::AbortHandle};
+use tokio::task::AbortHandle;
 
 use super::runtime_with_timer;
 use crate::sync::Mutex;
@@ -71,7 +71,8 @@ impl RunningFlag {
         (!was_set).then(|| RunningGuard(Arc::clone(&self.0)))
     }
 
-    fn is_set(&self) -> bool {
+    /// Returns whether the work runs.
+    pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -82,26 +83,6 @@ pub(crate) struct RunningGuard(Arc<AtomicBool>);
 impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
-    }
-}
-
-/// A runtime with timers, remembered for callers that have none.
-///
-/// The handle does not keep the runtime alive. A task that is spawned after its end is dropped at once.
-#[derive(Debug, Default)]
-pub(crate) struct TaskRuntime(Mutex<Option<Handle>>);
-
-impl TaskRuntime {
-    /// Returns the runtime of the caller, and remembers it. Returns `None` if it has none with timers.
-    pub(crate) fn of_caller(&self) -> Option<Handle> {
-        let runtime = runtime_with_timer()?;
-        *self.0.lock() = Some(runtime.clone());
-        Some(runtime)
-    }
-
-    /// Returns the runtime of the caller, or the one that was remembered last.
-    pub(crate) fn any(&self) -> Option<Handle> {
-        runtime_with_timer().or_else(|| self.0.lock().clone())
     }
 }
 

@@ -161,6 +161,23 @@ impl Caller {
     }
 }
 
+/// Waits for all answers at the same time.
+pub(crate) async fn wait_for_all(mut answers: Vec<Answer>) -> Vec<Result<StoreReply, Error>> {
+    let mut replies: Vec<_> = answers.iter().map(|_| None).collect();
+    poll_fn(|cx| {
+        for (answer, reply) in answers.iter_mut().zip(&mut replies) {
+            if reply.is_none()
+                && let Poll::Ready(ready) = Pin::new(answer).poll(cx)
+            {
+                *reply = Some(ready);
+            }
+        }
+        if replies.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    replies.into_iter().flatten().collect()
+}
+
 /// Runs `work` to its end, even if this future is dropped, so that no request stays charged in part.
 /// Returns what `work` sends, which may be before its end.
 pub(crate) async fn to_the_end<F>(work: impl FnOnce(Caller) -> F) -> Result<StoreReply, Error>

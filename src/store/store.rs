@@ -77,6 +77,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         self.inner().is_some_and(Store::is_protected)
     }
 
+    /// Starts to open connections for the calling thread, which has a runtime of its own and sends what must not
+    /// wait for the runtime of the program.
+    #[doc(hidden)]
+    fn connect_thread(&self) {
+        if let Some(inner) = self.inner() {
+            inner.connect_thread();
+        }
+    }
+
     /// Refunds the units that the store itself has leased, and leases no more.
     #[doc(hidden)]
     fn close(&self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {

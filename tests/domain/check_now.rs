@@ -99,3 +99,19 @@ fn a_store_that_is_wrongly_called_embedded_is_an_error() {
     let error = limiter.check_now(mails.charge("alice", 1)).unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Protocol, Effect::Unknown));
 }
+
+/// A program without a runtime renews and releases its units, too.
+#[test]
+fn a_unit_in_flight_lasts_without_a_runtime() {
+    let limiter = Limiter::in_memory();
+    let quota = Quota::concurrent(1).expires(Duration::from_secs(1)).unwrap();
+    let jobs = Policy::new("jobs", quota).unwrap();
+    let Decision::Allowed(allowed) = limiter.check_now(jobs.charge("all", 1)).unwrap() else {
+        panic!("the unit is free")
+    };
+    let held = limiter.hold(allowed.into_receipt());
+    std::thread::sleep(Duration::from_millis(1_600));
+    assert!(!limiter.check_now(jobs.charge("all", 1)).unwrap().is_allowed());
+    drop(held);
+    assert!(limiter.check_now(jobs.charge("all", 1)).unwrap().is_allowed());
+}

@@ -18,7 +18,7 @@ use crate::stage::{Stage, measured};
 
 /// Starts a relay to a server, which holds each direction for half of the round trip, and returns its
 /// URL. Like a kernel at a distance, it acknowledges a request no earlier than it replies.
-async fn relay(server: u16, round_trip: Duration) -> String {
+pub(crate) async fn relay(server: u16, round_trip: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("redis://{}/", listener.local_addr().expect("bound"));
     tokio::spawn(async move {

@@ -14,6 +14,7 @@ mod saturated;
 mod sentinels;
 mod server;
 mod stage;
+mod streams;
 mod transport;
 mod transports;
 

@@ -3,6 +3,7 @@
 
 mod holder;
 mod judge;
+mod units;
 mod unpolled;
 
 use std::{env, fs, path::Path, process::Command, sync::atomic::Ordering::SeqCst, time::Duration};

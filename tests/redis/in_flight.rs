@@ -36,8 +36,7 @@ use tokio::{
 use crate::{patient, policy};
 
 const UNITS: u64 = 20;
-/// So long that a process renews its units in time, also if it stands still for 2 s. A unit is renewed when it is
-/// 1/2 to 5/8 of the expiry old.
+/// So long that a process renews its units in time, also if it stands still for 5/8 of it.
 const QUOTA: &str = "20 concurrent expires(8s)";
 const EXPIRY: Duration = Duration::from_secs(8);
 /// The number of requests of all processes that are answered with status 200.
@@ -50,7 +49,7 @@ const CLIENTS: u64 = 12;
 /// a request whose unit has expired. Such a request is not added. Processes that are gone are not counted: a
 /// request that they have sent before may still be on its way to Redis.
 const BEGIN: &str = "local time = redis.call('TIME') \
-    if time[1] * 1000 + time[2] / 1000 - ARGV[2] <= 1000 then \
+    if time[1] * 1000 + time[2] / 1000 - ARGV[2] <= 500 then \
     redis.call('SADD', KEYS[1], ARGV[1]) end \
     local sum = 0 \
     for process = 0, 3 do if redis.call('EXISTS', 'gone:' .. process) == 0 then \
@@ -315,13 +314,13 @@ async fn four_processes_have_no_more_requests_in_flight_than_the_limit() {
     sleep(Duration::from_millis(100)).await;
     server.ask::<()>("SET gone:3 1");
     drop(roles.pop());
-    // One is stopped. Its requests count until the first of its units may expire, which is 3/8 of the expiry
-    // after the stop, or later. This process may be late, too.
+    // One is stopped. Its requests count until it has stood still for 5/8 of the expiry. The signal and the
+    // command take a part of the time.
     sleep(Duration::from_millis(500)).await;
     signal(&roles[2], "-STOP");
-    sleep(EXPIRY / 8).await;
+    sleep(EXPIRY * 5 / 8 - Duration::from_millis(50)).await;
     server.ask::<()>("SET gone:2 1");
-    sleep(EXPIRY * 3 / 2).await;
+    sleep(EXPIRY).await;
     server.ask::<()>("DEL in-flight:2 gone:2");
     signal(&roles[2], "-CONT");
     let mut most = 0;

@@ -49,7 +49,8 @@ struct Shared {
 enum Action {
     Take,
     Peek,
-    Force,
+    /// Units that have the same token.
+    Force(u64),
     Release(Vec<u64>),
 }
 
@@ -70,14 +71,17 @@ impl Shared {
         };
         let reply = |token: u64| {
             let is_full = units.len() as u64 >= UNITS;
-            let takes =
-                matches!(action, Action::Force) || matches!(action, Action::Take) && !is_full;
+            let takes = match action {
+                Action::Force(count) => *count,
+                Action::Take => u64::from(!is_full),
+                Action::Peek | Action::Release(_) => 0,
+            };
             let mut mark = 0;
-            if takes {
+            if takes > 0 {
                 let mut next = self.next.lock().expect("no panic");
                 *next += 1;
                 mark = *next;
-                units.push((mark, now));
+                units.extend((0..takes).map(|_| (mark, now)));
                 first.get_or_insert(now);
             }
             if let Action::Release(_) = action {
@@ -88,11 +92,11 @@ impl Shared {
                 index.map(|index| units.remove(index));
             }
             let remaining = UNITS.saturating_sub(units.len() as u64);
-            let refused = matches!(action, Action::Take) && !takes;
+            let refused = matches!(action, Action::Take) && takes == 0;
             let wait = if remaining < UNITS { EXPIRY } else { Duration::ZERO };
             let standing = Standing::new(UNITS, remaining, wait, wait, refused.then_some(wait));
             let verdict = if refused { Verdict::Refused } else { Verdict::Passed };
-            ChargeReply::new(verdict, takes.into(), standing, Mark::new([mark, 0, 0]))
+            ChargeReply::new(verdict, takes, standing, Mark::new([mark, 0, 0]))
         };
         lines.into_iter().map(reply).collect()
     }
@@ -120,7 +124,7 @@ impl Store for Instance {
         let action = match request {
             Request::Acquire(_) => Action::Take,
             Request::Peek(_) => Action::Peek,
-            Request::Force(_) => Action::Force,
+            Request::Force(charges) => Action::Force(charges[0].cost()),
             Request::Refund(receipt) => {
                 Action::Release(receipt.lines().iter().map(|it| it.mark().parts()[0]).collect())
             }
@@ -140,7 +144,7 @@ impl Store for Instance {
                 sleep_until(until).await;
             };
             travel(ways[0]).await;
-            if let Action::Force = action {
+            if let Action::Force(_) = action {
                 shared.begin_renewal();
                 travel(ways[2]).await;
             }
@@ -211,7 +215,7 @@ async fn play(seed: u64, mutant: Mutant) -> (u64, u64, u64, usize) {
                     };
                     let Reserve::Held(held) = reserved.expect("an answer") else { continue };
                     // The unit of a check whose answer took so long may have expired.
-                    if asked.elapsed() > EXPIRY / 4 {
+                    if asked.elapsed() > EXPIRY / 16 {
                         drop(held);
                         continue;
                     }
@@ -235,11 +239,11 @@ async fn play(seed: u64, mutant: Mutant) -> (u64, u64, u64, usize) {
         let (mut random, watch) = (Random(random.number()), Arc::clone(&watch));
         tasks.push(tokio::spawn(async move {
             while Instant::now() + 4 * EXPIRY < end {
-                sleep(Duration::from_millis(random.below(10_000))).await;
-                let cut = Duration::from_millis(random.one(&[20, 300, 3_000, 6_000]));
+                // Within one expiry, a process stands still for no longer than it may.
+                sleep(EXPIRY + Duration::from_millis(random.below(4_000))).await;
+                let cut = Duration::from_millis(random.one(&[20, 300, 1_240, 3_000, 6_000]));
                 *cut_until.lock().expect("no panic") = Instant::now() + cut;
-                // A unit is renewed before 5/8 of its expiry, so it lasts for 3/8 and more.
-                let lasts = EXPIRY * 3 / 8 - Duration::from_millis(50);
+                let lasts = EXPIRY * 5 / 8;
                 sleep(cut.min(lasts)).await;
                 if cut > lasts {
                     watch.holders.lock().expect("no panic").retain(|_, it| *it != process);

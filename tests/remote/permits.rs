@@ -13,7 +13,10 @@ use plimsoll::{
     Resilience, SystemClock, TokioClock,
     store::{Answer, Request, Store},
 };
-use plimsoll_testing::calm::{eventually, on_a_calm_machine};
+use plimsoll_testing::{
+    calm::{eventually, on_a_calm_machine},
+    servers::until,
+};
 use tokio::{
     runtime::{Builder, Runtime},
     time::{Instant, sleep},
@@ -54,7 +57,7 @@ impl World {
 }
 
 fn current_thread() -> Runtime {
-    Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime")
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 /// The last unit: the task that renews may have ended by itself.
@@ -85,54 +88,38 @@ async fn a_check_that_is_dropped_without_a_runtime_releases_its_unit() {
 }
 
 #[test]
-fn a_unit_is_released_in_another_runtime_and_after_the_end_of_its_own() {
+fn a_unit_is_released_in_another_runtime_and_after_the_end_of_its_own_and_without_any() {
     let world = World::new(UNITS);
-    let first = current_thread();
+    let (first, second) = (current_thread(), current_thread());
     let (one, other, last) =
         first.block_on(async { (world.hold().await, world.hold().await, world.hold().await) });
-    let second = current_thread();
-    second.block_on(async {
-        drop(one);
-        sleep(Duration::from_millis(20)).await;
-        assert_eq!(world.free().await, 1);
-    });
+    let observer = current_thread();
+    let becomes_free = |units: u64| {
+        observer.block_on(eventually("a unit is free", async || world.free().await == units));
+    };
+    second.block_on(async { drop(one) });
+    becomes_free(1);
     drop(first);
-    second.block_on(async {
-        drop(other);
-        sleep(Duration::from_millis(20)).await;
-        assert_eq!(world.free().await, 2);
-    });
-    // Without any runtime the unit is released with the next one.
+    second.block_on(async { drop(other) });
+    becomes_free(2);
     drop(second);
     drop(last);
-    current_thread().block_on(async {
-        assert_eq!(world.free().await, 2);
-        drop(world.hold().await);
-        sleep(Duration::from_millis(20)).await;
-        assert_eq!(world.free().await, UNITS);
-    });
+    becomes_free(UNITS);
 }
 
-/// A runtime that is not polled any more may have the task that releases.
+/// In a runtime that is not polled any more.
 #[test]
-fn a_runtime_that_stands_still_holds_up_no_release_for_long() {
+fn a_runtime_that_stands_still_holds_up_no_release() {
     let world = World::new(UNITS);
-    let still = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let still = current_thread();
     let (one, other) = still.block_on(async { (world.hold().await, world.hold().await) });
-    // The task is spawned in the runtime that is entered here, and never polled.
     let entered = still.enter();
     drop(one);
     drop(entered);
-    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        sleep(Duration::from_millis(1_050)).await;
-        assert_eq!(world.free().await, 1);
-        drop(other);
-        let start = Instant::now();
-        eventually("all are released", async || world.free().await == UNITS).await;
-        let took = start.elapsed();
-        assert!(took < Duration::from_secs(5), "{took:?}");
-    });
+    let runtime = current_thread();
+    runtime.block_on(eventually("it is free", async || world.free().await == UNITS - 1));
+    drop(other);
+    runtime.block_on(eventually("it is free", async || world.free().await == UNITS));
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,26 +207,26 @@ async fn an_instance_has_its_share_of_the_units_in_flight() {
     assert!(matches!(again, Reserve::Held(_)));
 }
 
-/// A runtime that is not polled any more may have the task that renews. Another one takes over.
+/// The units of a runtime that is not polled any more, while another one is.
 #[test]
 fn a_runtime_that_stands_still_lets_no_unit_expire() {
-    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = current_thread();
     // A process that stands still itself may renew too late.
     runtime.block_on(on_a_calm_machine(async || {
-        tokio::task::spawn_blocking(take_over).await.expect("no panic")
+        tokio::task::spawn_blocking(hold_in_still_runtime).await.expect("no panic")
     }));
 }
 
 /// Returns an error if a unit has expired.
-fn take_over() -> Result<(), String> {
+fn hold_in_still_runtime() -> Result<(), String> {
     let store = Remote::with_clock(SystemClock::new());
     let limiter = Limiter::with(store, Resilience::none());
     let quota = Quota::concurrent(2).expires(Duration::from_secs(1)).expect("in bounds");
     let jobs = Policy::new("jobs", quota).expect("valid");
-    let still = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let still = current_thread();
     let held = still.block_on(limiter.reserve(jobs.charge("all", 1))).expect("an answer");
     assert!(matches!(held, Reserve::Held(_)));
-    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = current_thread();
     let judged = runtime.block_on(async {
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(3) {
@@ -255,4 +242,37 @@ fn take_over() -> Result<(), String> {
     });
     drop((held, still));
     judged
+}
+
+/// The answer to a check waits for a runtime that is blocked, until its unit has expired and another request has
+/// it.
+#[test]
+fn a_unit_that_expires_before_its_answer_is_polled_is_not_used() {
+    let remote = Remote::with_clock(SystemClock::new());
+    let [limiter, other] = [(); 2].map(|()| Limiter::with(remote.clone(), Resilience::none()));
+    let quota = Quota::concurrent(1).expires(Duration::from_secs(1)).expect("in bounds");
+    let jobs = Policy::new("jobs", quota).expect("valid");
+    let (runtime, of_other) = (current_thread(), current_thread());
+    remote.set(Mood::Late);
+    let mut check = Box::pin(limiter.reserve(jobs.charge("all", 1)));
+    runtime.block_on(async { assert!(futures_util::poll!(&mut check).is_pending()) });
+    thread::sleep(Duration::from_millis(1_100));
+    let held = of_other.block_on(other.reserve(jobs.charge("all", 1))).expect("an answer");
+    assert!(matches!(held, Reserve::Held(_)), "it has expired");
+    let denied = runtime.block_on(check).expect("an answer");
+    assert!(matches!(denied, Reserve::Denied(_)), "two requests with one unit");
+    drop(held);
+    // A late answer is no denial if the unit is free.
+    let mut check = Box::pin(limiter.reserve(jobs.charge("all", 1)));
+    let free = || {
+        runtime.block_on(async {
+            let peek = limiter.peek(jobs.charge("all", 0)).await.expect("an answer");
+            peek.binding().expect("a charge").standing().remaining() == 1
+        })
+    };
+    until("the unit is free", free);
+    runtime.block_on(async { assert!(futures_util::poll!(&mut check).is_pending()) });
+    thread::sleep(Duration::from_millis(200));
+    let held = runtime.block_on(check).expect("an answer");
+    assert!(matches!(held, Reserve::Held(_)));
 }

@@ -18,16 +18,20 @@ use crate::{
         RedisConfig,
         error::{Failure, SentFlag},
     },
-    runtime::TimeLimit,
+    runtime::{TimeLimit, is_own_thread},
 };
 
 /// A fixed number of connections to one server, each shared by many requests.
 ///
 /// Requests use the connections in turn. A connection that has ended is replaced in the background,
 /// and requests use the other connections meanwhile.
+///
+/// The task that drives a connection runs in the runtime that has opened it. So the [threads](is_own_thread) that
+/// renew units in flight have a connection of their own. They use the others only while it is not open.
 pub(in crate::redis) struct Pool {
     connector: Arc<Connector>,
     connections: Box<[PooledConnection]>,
+    of_threads: [PooledConnection; 1],
     next: AtomicUsize,
     response_timeout: Duration,
 }
@@ -38,8 +42,8 @@ impl Pool {
         let connector = Arc::new(connector);
         let pooled = |_| PooledConnection::new(&connector, config);
         let connections = (0..config.connections).map(pooled).collect();
-        let response_timeout = config.response_timeout;
-        Self { connector, connections, next: AtomicUsize::new(0), response_timeout }
+        let (of_threads, response_timeout) = ([pooled(0)], config.response_timeout);
+        Self { connector, connections, of_threads, next: AtomicUsize::new(0), response_timeout }
     }
 
     /// Returns the connector, which describes the server.
@@ -77,7 +81,7 @@ impl Pool {
     ) -> Result<T, Failure> {
         let (pooled, connection) = self.next_connection().await?;
         let mut redis = connection.redis.clone();
-        let in_flight = InFlight::start(&self.connections, pooled, &connection, sent_flag);
+        let in_flight = InFlight::start(self.of_caller(), pooled, &connection, sent_flag);
         let reply = self.in_time(redis.send_packed_command(command), sent_flag).await;
         in_flight.finish(reply, parse)
     }
@@ -95,10 +99,15 @@ impl Pool {
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING");
         pipeline.add_command(command.clone());
-        let in_flight = InFlight::start(&self.connections, pooled, &connection, sent_flag);
+        let in_flight = InFlight::start(self.of_caller(), pooled, &connection, sent_flag);
         let replies = self.in_time(redis.send_packed_commands(&pipeline, 0, 2), sent_flag).await;
         let reply = replies.map(|replies| replies.into_iter().next_back().unwrap_or(Value::Nil));
         in_flight.finish(reply, parse)
+    }
+
+    /// Starts to open the connection of the calling thread, without waiting for it.
+    pub(in crate::redis) fn start_connecting(&self) {
+        self.of_caller().iter().for_each(PooledConnection::start_connecting);
     }
 
     /// Waits until there is a connection.
@@ -107,7 +116,7 @@ impl Pool {
     ///
     /// Returns an error if none can be opened.
     pub(in crate::redis) async fn ready(&self) -> Result<(), Failure> {
-        if self.connections.iter().any(|pooled| pooled.connection().is_some()) {
+        if self.of_caller().iter().any(|pooled| pooled.connection().is_some()) {
             return Ok(());
         }
         self.next_connection().await.map(drop)
@@ -116,7 +125,7 @@ impl Pool {
     /// Returns whether all connections have ended and none has been replaced, as when the server is
     /// gone.
     pub(in crate::redis) fn is_lost(&self) -> bool {
-        self.connections.iter().all(PooledConnection::is_lost)
+        self.of_caller().iter().all(PooledConnection::is_lost)
     }
 
     /// Waits for a reply until the response timeout. A caller with an earlier deadline has a timer of its
@@ -134,8 +143,20 @@ impl Pool {
         reply.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
     }
 
+    /// Returns the connections of the runtime that the caller runs in.
+    fn of_caller(&self) -> &[PooledConnection] {
+        if is_own_thread() { &self.of_threads } else { &self.connections }
+    }
+
     /// Returns the next open connection, and waits for a new one only if none is open.
     async fn next_connection(&self) -> Result<(&PooledConnection, Arc<Connection>), Failure> {
+        if is_own_thread() {
+            let [pooled] = &self.of_threads;
+            if let Some(connection) = pooled.checked_connection().await {
+                return Ok((pooled, connection));
+            }
+            pooled.start_connecting();
+        }
         let count = self.connections.len();
         let next = self.next.fetch_add(1, Ordering::Relaxed) % count;
         for pooled in (next..next + count).map(|index| &self.connections[index % count]) {
