@@ -7,8 +7,8 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     queue::require_timer,
     state::LimiterState,
-    trials::RepeatedCheck,
-    until_ready::{MAX_WITHIN, MIN_POLL, wait_of},
+    trials::{MAX_WITHIN, RepeatedCheck},
+    until_ready::{MIN_POLL, wait_of},
 };
 use crate::{
     decision::Decision,

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use smallvec::SmallVec;
 use tokio::{task::yield_now, time::Instant};
 
-use super::{permit::guard_answer, queue::Ticket, state::LimiterState, until_ready::MAX_WITHIN};
+use super::{permit::guard_answer, queue::Ticket, state::LimiterState};
 use crate::{
     algorithm::Ahead,
     decision::{ChargeReply, Decision, StoreReply, Verdict},
@@ -14,6 +14,9 @@ use crate::{
     quota::Quota,
     store::Request,
 };
+
+/// The longest time for which a task waits for its turn, so that a deadline can be computed.
+pub(super) const MAX_WITHIN: Duration = Duration::from_secs(86_400 * 365);
 
 /// The charges of a request that is checked until it is admitted. Its trials are decided once, when it
 /// arrives, because a wait for the live limits is not one for the limit on trial.

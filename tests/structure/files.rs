@@ -12,7 +12,7 @@ use crate::known::{SMALL, SMALL_ELSEWHERE};
 
 /// Files below this number of lines of code need a cause.
 const MIN_LINES: usize = 40;
-const MAX_LINES: usize = 300;
+const MAX_LINES: usize = 500;
 
 /// Imports that must not be: a sentence, the files, and what they import. A path names a file or a folder
 /// below `src`.
