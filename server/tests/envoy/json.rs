@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use plimsoll::{ErrorKind, Limiter, Resilience};
 use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
-use plimsoll_testing::web;
+use plimsoll_testing::{seed, web};
+use proptest::{prelude::*, test_runner::Config};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -222,6 +223,63 @@ async fn a_body_with_a_mistake_is_a_bad_request_that_says_why() {
     }
     let long = format!(r#"{{"domain": {{"{}": 1}}}}"#, "x".repeat(100_000));
     assert!(post(address, &long).await.1.len() < 300);
+}
+
+/// Returns values with the names of the fields, so that some are nearly right.
+fn value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        (0..12_u64).prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+        prop::sample::select(vec!["shop", "user", "HOUR", "1e3", "-0"]).prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 64, 4, |inner| {
+        let names = vec![
+            "domain",
+            "descriptors",
+            "hitsAddend",
+            "hits_addend",
+            "entries",
+            "limit",
+            "isNegativeHits",
+            "key",
+            "value",
+            "requestsPerUnit",
+            "unit",
+        ];
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map(prop::sample::select(names), inner, 0..6)
+                .prop_map(|map| map.into_iter().map(|(name, it)| (name.to_owned(), it)).collect()),
+        ]
+    })
+}
+
+#[test]
+fn random_bodies_are_answered() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (service, address) = runtime.block_on(async {
+        let service = Service::new(LIMITS);
+        let address = serve(&service.envoy).await;
+        (service, address)
+    });
+    let fields = (value(), value(), value());
+    seed::property("json", Config::default(), fields, |(entries, limit, hits)| {
+        let descriptor = json!({ "entries": entries, "limit": limit, "hitsAddend": hits });
+        for body in [
+            json!({ "domain": "shop", "descriptors": [descriptor] }),
+            json!({ "domain": "shop", "descriptors": [{}], "hitsAddend": hits }),
+            entries.clone(),
+        ] {
+            let (status, reply) = runtime.block_on(post(address, &body.to_string()));
+            prop_assert!([200, 400, 429].contains(&status), "{} {}", body, reply);
+        }
+        Ok(())
+    });
+    drop(service);
 }
 
 #[tokio::test]

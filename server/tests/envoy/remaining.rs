@@ -254,7 +254,7 @@ fn service(switches: Switches) -> Service {
         let name = NAMES.iter().find(|name| policy.name().contains(&format!("shop.{name}-")));
         let raised =
             Quota::new_with_algorithm(RAISED, policy.quota().window(), policy.quota().algorithm());
-        let until = SystemTime::now() + Duration::from_secs(3_600);
+        let until = SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
         policy.set_key_quota(format!("{}=vip", name.unwrap()), raised.unwrap(), until).unwrap();
     }
     Service { service: EnvoyService::from(&envoy), envoy, clock }

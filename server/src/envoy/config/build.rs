@@ -104,11 +104,7 @@ impl Builder<'_> {
             Entry::Vacant(new) => {
                 // The quota is that of each request.
                 match Policy::new(&policy_name(domain, "override", OVERRIDE_ID), "1/s") {
-                    Ok(overrides) => new.insert(Domain {
-                        root: Node::default(),
-                        overrides,
-                        denied_overrides: DeniedHits::new(None),
-                    }),
+                    Ok(overrides) => new.insert(Domain::new(overrides)),
                     Err(error) => {
                         file.mistakes.push(Mistake::new(error).at(place));
                         return file.mistakes;

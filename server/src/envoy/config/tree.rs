@@ -113,6 +113,11 @@ impl Tree {
 }
 
 impl Domain {
+    /// Creates a domain without limits.
+    pub(super) fn new(overrides: Policy) -> Self {
+        Self { root: Node::default(), overrides, denied_overrides: DeniedHits::new(None) }
+    }
+
     /// Returns the limit of a descriptor: that of the last entry, if each entry has a match at its level.
     pub(in crate::envoy) fn find<'t>(
         &'t self,
