@@ -1,3 +1,5 @@
+//! The first program of the README. `ADDR` sets the address to listen on.
+
 use std::net::SocketAddr;
 
 use axum::{Router, routing::get};

@@ -69,7 +69,7 @@ fn find_second_charge(
     let mut charged = parts.extensions.get::<Charged>().cloned().unwrap_or_default();
     for charge in charges.iter().filter(|charge| charge.cost() > 0) {
         let line = ChargedLine::new(limiter, charge);
-        if charge.is_sum() || charged.0.contains(&line) {
+        if charge.is_sum || charged.0.contains(&line) {
             requests.end();
             telemetry::charged_twice(charge.policy().name());
             return;

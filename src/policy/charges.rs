@@ -89,7 +89,7 @@ impl<'p> Charges<'p> {
         match &self.0 {
             ChargeList::One(_) => Ok(()),
             ChargeList::Several(charges) if charges.len() > Self::MAX => Err(too_many()),
-            ChargeList::Several(charges) => match first_pair(charges, Charge::contradicts) {
+            ChargeList::Several(charges) => match first_pair(charges, contradict) {
                 None => Ok(()),
                 Some((one, other)) => Err(two_quotas(one, other)),
             },
@@ -114,7 +114,7 @@ impl<'p> Charges<'p> {
     }
 
     fn add_to_others(&mut self, charge: Charge<'p>) -> usize {
-        if let Some(position) = self.iter().position(|other| other.is_same_line(&charge)) {
+        if let Some(position) = self.iter().position(|other| are_one(other, &charge)) {
             self.as_mut_slice()[position].add(&charge);
             return position;
         }
@@ -162,7 +162,7 @@ impl<'p> From<Vec<Charge<'p>>> for Charges<'p> {
     /// policies in one check) shows what this saves.
     #[inline]
     fn from(charges: Vec<Charge<'p>>) -> Self {
-        if charges.len() <= Self::MAX && first_pair(&charges, Charge::is_same_line).is_none() {
+        if charges.len() <= Self::MAX && first_pair(&charges, are_one).is_none() {
             return Self(ChargeList::Several(charges));
         }
         charges.into_iter().collect()
@@ -222,6 +222,29 @@ fn first_pair<'c, 'p>(
         others = rest;
     }
     None
+}
+
+/// Returns whether two charges are added up.
+#[inline]
+fn are_one(one: &Charge<'_>, other: &Charge<'_>) -> bool {
+    one.is_same_line(other) && !have_two_quotas(one, other)
+}
+
+/// Returns whether the quota of one charge is its own, and differs from that of the other. A quota that
+/// changes between two charges makes no such difference.
+fn have_two_quotas(one: &Charge<'_>, other: &Charge<'_>) -> bool {
+    let owns = (one.owns_quota(), other.owns_quota());
+    one.quota() != other.quota() && matches!(owns, (Some(true), Some(_)) | (Some(_), Some(true)))
+}
+
+/// Returns whether two charges cannot be in one check: they have two policies of one name, or two quotas for
+/// one key. The store would count both limits together.
+#[inline]
+fn contradict(one: &Charge<'_>, other: &Charge<'_>) -> bool {
+    match one.policy().is_clone_of(other.policy()) {
+        true => one.key() == other.key() && have_two_quotas(one, other),
+        false => one.policy() == other.policy(),
+    }
 }
 
 #[cold]

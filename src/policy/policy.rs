@@ -305,7 +305,7 @@ pub struct Charge<'p> {
     /// True if the quota is the one that was set for the key.
     has_key_quota: bool,
     /// True if several charges of 1 unit or more were added up.
-    is_sum: bool,
+    pub(crate) is_sum: bool,
     /// The number of equal shares into which the quota is divided. The charge is made against one of
     /// them.
     shares: u32,
@@ -398,9 +398,7 @@ impl<'p> Charge<'p> {
     #[must_use]
     #[inline]
     pub fn with_quota(mut self, quota: Quota) -> Self {
-        if !self.has_key_quota {
-            self.quota = quota;
-        }
+        self.quota = if self.has_key_quota { self.quota } else { quota };
         self.has_own_quota = true;
         self
     }
@@ -549,31 +547,12 @@ impl<'p> Charge<'p> {
         self.policy.is_clone_of(&other.policy)
             && self.enforcement == other.enforcement
             && self.key == other.key
-            && !self.has_another_quota(other)
     }
 
-    /// Returns whether both charges cannot be in one check: they have two policies of one name, or two
-    /// quotas for one key. The store would count both limits together.
-    #[inline]
-    pub(super) fn contradicts(&self, other: &Self) -> bool {
-        match self.policy.is_clone_of(&other.policy) {
-            true => self.key == other.key && self.has_another_quota(other),
-            false => self.policy == other.policy,
-        }
-    }
-
-    /// Returns whether the quota of one of the charges is [its own](Self::with_quota), and differs from that
-    /// of the other. A quota that changes between two charges makes no such difference.
-    #[inline]
-    fn has_another_quota(&self, other: &Self) -> bool {
-        self.quota != other.quota
-            && (self.has_own_quota || other.has_own_quota)
-            && !(self.has_key_quota || other.has_key_quota)
-    }
-
-    /// Returns whether several charges of 1 unit or more were added up.
-    pub(crate) fn is_sum(&self) -> bool {
-        self.is_sum
+    /// Returns whether the quota is [its own](Self::with_quota), and not that of the policy. It is `None` for the
+    /// quota of the [key](Policy::set_key_quota).
+    pub(super) fn owns_quota(&self) -> Option<bool> {
+        (!self.has_key_quota).then_some(self.has_own_quota)
     }
 
     /// Adds the units of another charge of the same line. The stricter [`OnFailure`] applies.

@@ -26,6 +26,7 @@ fn the_first_program_of_the_readme() {
     let (_, pasted) = block.split_once('\n').unwrap();
     let (pasted, _) = pasted.split_once("```").unwrap();
     let compiled = std::fs::read_to_string("examples/first.rs").unwrap();
+    let (_, compiled) = compiled.split_once("\n\n").unwrap();
     assert_eq!(pasted.replace("\"127.0.0.1:3000\"", "std::env::var(\"ADDR\")?"), compiled);
     let example = start("first");
     for left in (0..100).rev() {
