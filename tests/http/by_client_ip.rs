@@ -4,6 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderValue, Request, request::Parts};
 use plimsoll::by::ClientIp;
+#[cfg(all(unix, feature = "axum"))]
+use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+#[cfg(all(unix, feature = "axum"))]
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{UnixListener, UnixStream},
+};
 
 fn request(peer: &str, lines: &[(&'static str, &[u8])]) -> Parts {
     let (mut parts, ()) = Request::new(()).into_parts();
@@ -18,6 +25,35 @@ fn request(peer: &str, lines: &[(&'static str, &[u8])]) -> Parts {
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
+}
+
+/// The guide's page on proxies, over a real socket: clients behind a proxy are charged apart from each other.
+#[cfg(all(unix, feature = "axum"))]
+#[tokio::test]
+async fn unix_socket() {
+    let name = format!("plimsoll-{}-{}.sock", std::process::id(), line!());
+    let path = std::env::temp_dir().join(name);
+    let proxy = IpAddr::from([127, 0, 0, 1]);
+    let source = ClientIp::x_forwarded_for(["127.0.0.1"]).unwrap().peer_from(move |_| Some(proxy));
+    let policy = Policy::new("p", Quota::per_day(2)).unwrap();
+    let layer = RateLimitLayer::new(Limiter::in_memory(), Rule::new(policy, by::client_ip(source)));
+    let app = axum::Router::new().route("/", axum::routing::get(|| async {})).layer(layer);
+    let listener = UnixListener::bind(&path).unwrap();
+    let server = tokio::spawn(async { axum::serve(listener, app).await });
+    let mut statuses = Vec::new();
+    for client in ["1.1.1.1, 203.0.113.9", "2.2.2.2, 203.0.113.9", "203.0.113.9", "203.0.113.10"] {
+        let mut stream = UnixStream::connect(&path).await.unwrap();
+        let request = format!(
+            "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-forwarded-for: {client}\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        statuses.push(response["HTTP/1.1 ".len()..][..3].to_owned());
+    }
+    server.abort();
+    std::fs::remove_file(path).unwrap();
+    assert_eq!(statuses, ["200", "200", "429", "200"]);
 }
 
 const PROXIES: [&str; 3] = ["10.0.0.0/8", "192.168.7.1", "fd00::/8"];

@@ -17,7 +17,8 @@ use std::{
 use axum::extract::ConnectInfo;
 use http::{Request, Response, StatusCode, request::Parts};
 use plimsoll::{
-    Limiter, Lookup, OnFailure, Policy, RateLimitLayer, Rule,
+    Limiter, Lookup, MemoryConfig, MemoryStore, OnFailure, Policy, RateLimitLayer, Rule,
+    TokioClock,
     by::{self, ClientIp, Or},
 };
 use plimsoll_testing::now;
@@ -34,6 +35,7 @@ const LOAD_TIME: Duration = Duration::from_millis(20);
 /// 32 loads of 20 ms at once.
 const CAPACITY: usize = 1_600;
 const OK: StatusCode = StatusCode::OK;
+const UNAUTHORIZED: StatusCode = StatusCode::UNAUTHORIZED;
 const UNAVAILABLE: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
 
 /// A database that takes a time, or waits for permits, and counts its loads.
@@ -76,16 +78,24 @@ impl Database {
 }
 
 /// Returns a function that sends a request with a key from an address, and returns the status: 503 if the
-/// row cannot be loaded.
+/// row cannot be loaded, and 401 if there is none. A layer can stand in front of the one with the lookup.
 macro_rules! service {
-    ($customers:expr) => {{
+    ($customers:expr) => {
+        service!($customers, |service| service)
+    };
+    ($customers:expr, $front:expr) => {{
+        let customers = $customers;
         let policy = Policy::new("api", "1000000/h token-bucket(1000000)");
-        let rule = Rule::new(policy.unwrap(), $customers.map(|id| *id).or(by::constant("others")))
+        let rule = Rule::new(policy.unwrap(), customers.map(|id| *id).or(by::constant("others")))
             .with_on_failure(OnFailure::Deny)
-            .resolve(&$customers);
-        let service = RateLimitLayer::new(Limiter::in_memory(), rule).layer(service_fn(
-            |_: Request<String>| ready(Ok::<_, Infallible>(Response::new(String::new()))),
-        ));
+            .resolve(&customers);
+        let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
+        let service = $front(layer.layer(service_fn(move |request: Request<String>| {
+            let known = customers.row(request.extensions()).is_some();
+            let mut response = Response::new(String::new());
+            *response.status_mut() = if known { OK } else { UNAUTHORIZED };
+            ready(Ok::<_, Infallible>(response))
+        })));
         move |key: &str, address: IpAddr| {
             let request = Request::get("/").header("x-api-key", key);
             let request = request.header("x-forwarded-for", address.to_string());
@@ -111,38 +121,58 @@ struct Shares {
     ended: f64,
 }
 
-/// Invents `rate` keys a second from some addresses for 2 s. After half a second, a new customer
-/// comes every 7 ms, from an address of its own. The flood asks for the next `named` customers each
-/// millisecond before they come.
+/// A flood of invented keys.
+#[derive(Clone, Copy)]
+struct Flood {
+    addresses: usize,
+    /// Keys a second.
+    rate: usize,
+    /// The number of the next customers whose rows the flood asks for each millisecond, before they come.
+    named: usize,
+    /// The millisecond in which the first customer comes. The flood lasts for 1.5 s longer.
+    warm_up: usize,
+}
+
 async fn flood(addresses: usize, rate: usize, named: usize) -> Shares {
     let database = Database::new(LOAD_TIME);
     let ask = service!(database.customers());
-    let (mut invented, mut customers) = (JoinSet::new(), JoinSet::new());
-    for millisecond in 0..2_000 {
-        let numbers = rate * millisecond / 1_000..rate * (millisecond + 1) / 1_000;
-        // A customer comes at another place among the others each time.
-        let place = numbers.start + millisecond / 7 % numbers.len();
-        for number in numbers {
-            if millisecond >= 500 && millisecond % 7 == 0 && number == place {
-                let client = address(1, millisecond);
-                customers.spawn(ask(&format!("customer {millisecond}"), client));
+    Flood { addresses, rate, named, warm_up: 500 }.run(&database, ask).await
+}
+
+impl Flood {
+    /// Invents keys, while a new customer comes every 7 ms after the warm-up, from an address of its own.
+    async fn run<F>(self, database: &Database, ask: impl Fn(&str, IpAddr) -> F) -> Shares
+    where
+        F: Future<Output = StatusCode> + Send + 'static,
+    {
+        let Self { addresses, rate, named, warm_up } = self;
+        let (mut invented, mut customers) = (JoinSet::new(), JoinSet::new());
+        for millisecond in 0..warm_up + 1_500 {
+            let numbers = rate * millisecond / 1_000..rate * (millisecond + 1) / 1_000;
+            // A customer comes at another place among the others each time.
+            let place = numbers.start + millisecond / 7 % numbers.len();
+            for number in numbers {
+                if millisecond >= warm_up && millisecond % 7 == 0 && number == place {
+                    let client = address(1, millisecond);
+                    customers.spawn(ask(&format!("customer {millisecond}"), client));
+                }
+                let client = address(0, number % addresses);
+                invented.spawn(ask(&format!("invented {number}"), client));
             }
-            let client = address(0, number % addresses);
-            invented.spawn(ask(&format!("invented {number}"), client));
+            let next = millisecond.max(warm_up - 1) / 7 + 1;
+            for number in next..next + named {
+                let client = address(0, millisecond % addresses);
+                invented.spawn(ask(&format!("customer {}", 7 * number), client));
+            }
+            sleep(MS).await;
         }
-        let next = millisecond.max(499) / 7 + 1;
-        for number in next..next + named {
-            let client = address(0, millisecond % addresses);
-            invented.spawn(ask(&format!("customer {}", 7 * number), client));
-        }
-        sleep(MS).await;
+        let total = customers.len() as f64;
+        let customers = customers.join_all().await;
+        invented.join_all().await;
+        let served = customers.iter().filter(|status| **status == OK).count() as f64 / total;
+        let ended = database.ended.load(SeqCst) as f64 / database.started() as f64;
+        Shares { served, ended }
     }
-    let total = customers.len() as f64;
-    let customers = customers.join_all().await;
-    invented.join_all().await;
-    let served = customers.iter().filter(|status| **status == OK).count() as f64 / total;
-    let ended = database.ended.load(SeqCst) as f64 / database.started() as f64;
-    Shares { served, ended }
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,6 +206,35 @@ async fn invented_keys_from_many_addresses_leave_customers_their_share() {
         assert!(shares.served >= 0.95 * share, "{times} x: {shares:?}");
         assert!(shares.ended >= 0.99, "{times} x: {shares:?}");
     }
+}
+
+/// The turn of a customer comes after one load of each address: in time only if the deadline is long enough.
+#[tokio::test(start_paused = true)]
+async fn a_longer_deadline_serves_customers_among_more_addresses() {
+    let flood = Flood { addresses: 600, rate: 5 * CAPACITY, named: 0, warm_up: 1_000 };
+    for (deadline, served) in [(200 * MS, 0.0..0.3), (1_000 * MS, 1.0..1.1)] {
+        let database = Database::new(LOAD_TIME);
+        let shares = flood.run(&database, service!(database.customers().deadline(deadline))).await;
+        assert!(served.contains(&shares.served), "{deadline:?}: {shares:?}");
+    }
+}
+
+/// The stack of the guide's page on lookups: a limit by address in front, for requests without a row.
+#[tokio::test(start_paused = true)]
+async fn a_limit_by_address_in_front_serves_all_customers_in_a_flood() {
+    // After a quarter of a second, the flood has spent the burst of each address. Its last loads end later.
+    let flood = Flood { addresses: 600, rate: 50_000, named: 0, warm_up: 500 };
+    let database = Database::new(LOAD_TIME);
+    let unknown = Policy::new("unknown-keys", "30/min token-bucket(20)").unwrap();
+    let rule = Rule::new(unknown, by::peer_ip())
+        .refund_if(|response| !matches!(response.status, UNAUTHORIZED | UNAVAILABLE));
+    let store = MemoryStore::new(MemoryConfig::default().clock(TokioClock::new()));
+    let front = RateLimitLayer::new(Limiter::new(store), rule);
+    let ask = service!(database.customers(), |service| front.layer(service));
+    let shares = flood.run(&database, ask).await;
+    assert_eq!(shares.served, 1.0, "{shares:?}");
+    // Without the layer in front, the database works at its capacity.
+    assert!(database.started() < CAPACITY, "{} loads", database.started());
 }
 
 #[tokio::test(start_paused = true)]
@@ -406,11 +465,11 @@ async fn long_keys_have_no_row_and_are_not_loaded() {
     assert_eq!(ask(&longest, address(0, 0)).await, OK);
     assert_eq!(database.started(), 1);
     for length in [257, 60_000] {
-        assert_eq!(now(ask(&"k".repeat(length), address(0, 0))), OK, "as others without a row");
+        assert_eq!(now(ask(&"k".repeat(length), address(0, 0))), UNAUTHORIZED);
     }
     assert_eq!(database.started(), 1);
     let ask = service!(database.customers().max_key_len(60_000));
-    assert_eq!(ask(&"k".repeat(60_000), address(0, 0)).await, OK);
-    assert_eq!(now(ask(&"k".repeat(60_001), address(0, 0))), OK);
+    assert_eq!(ask(&"k".repeat(60_000), address(0, 0)).await, UNAUTHORIZED);
+    assert_eq!(now(ask(&"k".repeat(60_001), address(0, 0))), UNAUTHORIZED);
     assert_eq!(database.started(), 2);
 }

@@ -63,6 +63,9 @@ impl Service<Request<String>> for Upstream {
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// The status and the headers of an answer.
+type Answer = (u16, &'static [(&'static str, &'static str)]);
+
 /// The service, whose answers take one second.
 fn slow(
     upstream: &Upstream,
@@ -264,20 +267,26 @@ async fn calls_that_are_not_charged_are_not_paused() {
 /// more of them.
 #[tokio::test(start_paused = true)]
 async fn the_next_call_waits_as_providers_say() {
-    let date = ("date", "Thu, 01 Jan 2026 00:00:00 GMT");
-    let answers: [(u16, &[(&'static str, &str)], f64); 10] = [
-        (429, &[("retry-after", "2.0")], 2.0),
-        (429, &[("retry-after", "1.5")], 2.0),
-        (429, &[("retry-after-ms", "1234"), ("retry-after", "1")], 1.234),
-        (200, &[("ratelimit-remaining", "0"), ("ratelimit-reset", "9")], 9.0),
-        (200, &[("ratelimit", "limit=9, remaining=0, reset=8")], 8.0),
-        (200, &[("ratelimit", "\"default\";a=0;w=7")], 7.0),
-        (429, &[date, ("x-rate-limit-remaining", "0"), ("x-rate-limit-reset", "1767225606")], 6.0),
-        (200, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset-after", "0.25")], 0.25),
-        (200, &[("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "1m3s")], 63.0),
-        (200, &[("x-ratelimit-remaining", "1"), ("x-ratelimit-reset", "9")], 0.0),
+    const DATE: (&str, &str) = ("date", "Thu, 01 Jan 2026 00:00:00 GMT");
+    let answers: [(Answer, f64); 10] = [
+        ((429, &[("retry-after", "2.0")]), 2.0),
+        ((429, &[("retry-after", "1.5")]), 2.0),
+        ((429, &[("retry-after-ms", "1234"), ("retry-after", "1")]), 1.234),
+        ((200, &[("ratelimit-remaining", "0"), ("ratelimit-reset", "9")]), 9.0),
+        ((200, &[("ratelimit", "limit=9, remaining=0, reset=8")]), 8.0),
+        ((200, &[("ratelimit", "\"default\";a=0;w=7")]), 7.0),
+        (
+            (429, &[DATE, ("x-rate-limit-remaining", "0"), ("x-rate-limit-reset", "1767225606")]),
+            6.0,
+        ),
+        ((200, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset-after", "0.25")]), 0.25),
+        (
+            (200, &[("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "1m3s")]),
+            63.0,
+        ),
+        ((200, &[("x-ratelimit-remaining", "1"), ("x-ratelimit-reset", "9")]), 0.0),
     ];
-    for (status, headers, seconds) in answers {
+    for ((status, headers), seconds) in answers {
         let upstream = Upstream::default();
         let client = layer().wait(100 * SECOND).layer(upstream.clone());
         upstream.answers(status, headers);
@@ -305,7 +314,7 @@ async fn an_epoch_without_a_date_of_the_server_is_compared_with_the_own_clock() 
 }
 
 /// The pauses after these answers, one call after the other: each is made when the pause before it has ended.
-async fn pauses(layer: PaceLayer, answers: &[(u16, &[(&'static str, &str)])]) -> Vec<u64> {
+async fn pauses(layer: PaceLayer, answers: &[Answer]) -> Vec<u64> {
     let upstream = Upstream::default();
     let client = layer.layer(upstream.clone());
     let mut pauses = Vec::new();
@@ -323,7 +332,7 @@ async fn pauses(layer: PaceLayer, answers: &[(u16, &[(&'static str, &str)])]) ->
 
 #[tokio::test(start_paused = true)]
 async fn denials_without_a_time_pause_longer_each_time() {
-    let denied: (u16, &[(&'static str, &str)]) = (429, &[]);
+    let denied: Answer = (429, &[]);
     let all = pauses(layer(), &[denied; 9]).await;
     assert_eq!(all, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
     let short = pauses(layer().max_pause(5 * SECOND), &[denied; 5]).await;
@@ -333,9 +342,9 @@ async fn denials_without_a_time_pause_longer_each_time() {
 
 #[tokio::test(start_paused = true)]
 async fn any_other_response_ends_a_series_of_denials_without_a_time() {
-    let denied: (u16, &[(&'static str, &str)]) = (429, &[("retry-after", "-1")]);
-    let unavailable: (u16, &[(&'static str, &str)]) = (503, &[("retry-after", "soon")]);
-    let stated: (u16, &[(&'static str, &str)]) = (429, &[("retry-after", "7")]);
+    let denied: Answer = (429, &[("retry-after", "-1")]);
+    let unavailable: Answer = (503, &[("retry-after", "soon")]);
+    let stated: Answer = (429, &[("retry-after", "7")]);
     let other = |status: u16| (status, &[][..]);
     for (between, pause) in [(other(200), 0), (other(404), 0), (other(503), 0), (stated, 7)] {
         let found = pauses(layer(), &[denied, denied, unavailable, between, denied, denied]).await;
