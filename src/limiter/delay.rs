@@ -5,10 +5,10 @@ use std::{slice, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    queue::require_timer,
+    queue::{MAX_WITHIN, require_timer},
     state::LimiterState,
     trials::RepeatedCheck,
-    until_ready::{MAX_WITHIN, MIN_POLL, wait_of},
+    until_ready::{MIN_POLL, wait_of},
 };
 use crate::{
     decision::Decision,

@@ -4,15 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{queue::require_timer, state::LimiterState, trials::RepeatedCheck};
+use super::{
+    queue::{MAX_WITHIN, require_timer},
+    state::LimiterState,
+    trials::RepeatedCheck,
+};
 use crate::{
     decision::{Decision, Denied},
     error::{Error, ErrorKind},
     policy::{Charges, OnFailure},
 };
-
-/// The maximum of `within`, so that a deadline can be computed.
-pub(super) const MAX_WITHIN: Duration = Duration::from_secs(86_400 * 365);
 
 /// The first and the longest pause between two checks while the store cannot answer. An open breaker
 /// sends none of them to the store.
