@@ -31,8 +31,8 @@ pub(crate) struct Ahead {
     chain: u64,
 }
 
-/// The longest chain that is followed. A queue has no more charges.
-const MAX_CHAIN: u64 = 10_000;
+/// The longest chain that is followed. Of a longer one, the rest is estimated as whole windows.
+const MAX_CHAIN: u64 = 100;
 
 impl Ahead {
     /// Creates the units ahead of a charge of `cost`, behind charges of `before` units in all. `reaching` returns
@@ -51,7 +51,11 @@ impl Ahead {
             first = Some(reaching(needed)).filter(|units| *units < first).unwrap_or(needed);
             chain += 1;
         }
-        Self { total, first: first.min(quota.capacity().max(cost)), chain }
+        if first > quota.capacity() && chain == MAX_CHAIN {
+            chain += (first - 1) / quota.capacity();
+            first = (first - 1) % quota.capacity() + 1;
+        }
+        Self { total, first, chain }
     }
 
     /// Returns the number of units whose wait a store is asked for.
@@ -72,8 +76,8 @@ impl Ahead {
     /// Returns the wait until the turn, in microseconds. `standing` is that of the key at `time`, with the wait
     /// for the [units that the store is asked about](Self::units_to_ask).
     ///
-    /// The wait is exact if no other units are charged, refunded or reset. Under a sliding counter, it is
-    /// exact if each charge costs 1 unit, and otherwise an estimate.
+    /// The wait is exact if no other units are charged, refunded or reset, and the turn comes within 100 windows.
+    /// Under a sliding counter, it is exact if each charge costs 1 unit, and otherwise an estimate.
     pub(crate) fn wait(&self, quota: &Quota, time: Timestamp, standing: &Standing) -> u64 {
         let wait = standing.retry_after.unwrap_or(0);
         let wait = match quota.algorithm() {
@@ -89,8 +93,10 @@ impl Ahead {
             | Algorithm::SlidingBuckets(_)
             | Algorithm::FixedWindow => {
                 let first = time.as_micros().saturating_add(wait);
-                let last = (0..self.chain).fold(first, |time, _| returned_at(quota, time));
-                last - time.as_micros()
+                let followed = self.chain.min(MAX_CHAIN);
+                let last = (0..followed).fold(first, |time, _| returned_at(quota, time));
+                let rest = (self.chain - followed).saturating_mul(quota.window_micros());
+                (last - time.as_micros()).saturating_add(rest)
             }
         };
         wait.min(Timestamp::MAX.as_micros())

@@ -5,9 +5,9 @@ use std::{slice, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    queue::require_timer,
+    queue::{MAX_WITHIN, require_timer},
     state::LimiterState,
-    trials::{MAX_WITHIN, RepeatedCheck},
+    trials::RepeatedCheck,
     until_ready::{MIN_POLL, wait_of},
 };
 use crate::{

@@ -7,6 +7,7 @@ use std::{
         Arc, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use smallvec::SmallVec;
@@ -24,6 +25,9 @@ use crate::{
     runtime::runtime_with_timer,
     sync::Mutex,
 };
+
+/// The longest wait of a task, so that its deadline can be computed.
+pub(super) const MAX_WITHIN: Duration = Duration::from_secs(86_400 * 365);
 
 /// The id of a policy, and a key.
 type KeyQueueId = (u64, Key);

@@ -5,7 +5,11 @@ use std::{sync::Arc, time::Duration};
 use smallvec::SmallVec;
 use tokio::{task::yield_now, time::Instant};
 
-use super::{permit::guard_answer, queue::Ticket, state::LimiterState};
+use super::{
+    permit::guard_answer,
+    queue::{MAX_WITHIN, Ticket},
+    state::LimiterState,
+};
 use crate::{
     algorithm::Ahead,
     decision::{ChargeReply, Decision, StoreReply, Verdict},
@@ -14,9 +18,6 @@ use crate::{
     quota::Quota,
     store::Request,
 };
-
-/// The longest time for which a task waits for its turn, so that a deadline can be computed.
-pub(super) const MAX_WITHIN: Duration = Duration::from_secs(86_400 * 365);
 
 /// The charges of a request that is checked until it is admitted. Its trials are decided once, when it
 /// arrives, because a wait for the live limits is not one for the limit on trial.
@@ -81,11 +82,14 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
             if wait.is_none_or(|wait| Instant::now() + wait.min(MAX_WITHIN) <= deadline) {
                 break;
             }
-            // If a task was admitted meanwhile, its units may have been counted twice: in the queue, and by
-            // the store. It has left the queue once it has read its reply.
+            // If a remote store has admitted a task meanwhile, its units may have been counted twice: in the
+            // queue, and by the store. The task has left the queue once it has read its reply.
+            if is_last || self.state.store.is_embedded() {
+                return Ok(Some(denial));
+            }
             yield_now().await;
             let after = ahead();
-            if is_last || after == before {
+            if after == before {
                 return Ok(Some(denial));
             }
             before = after;

@@ -4,7 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{queue::require_timer, state::LimiterState, trials::{MAX_WITHIN, RepeatedCheck}};
+use super::{
+    queue::{MAX_WITHIN, require_timer},
+    state::LimiterState,
+    trials::RepeatedCheck,
+};
 use crate::{
     decision::{Decision, Denied},
     error::{Error, ErrorKind},

@@ -185,8 +185,8 @@ async fn the_pool_gets_its_units_back_if_the_region_fails() {
     let (world, a, b) = (World::new(2), policy("a", "10/min"), policy("b", "10/min"));
     let east = world.region(0);
     assert!(east.admits(a.charge("alice", 3)).await);
-    // The deny cache of the region refuses `a`, the pool pays it, and then the share should pay `b`.
-    east.store.fail_after(0);
+    // The share refuses `a`, the pool pays it, and then the share should pay `b`.
+    east.store.fail_after(1);
     let result = east.limiter.check([a.charge("alice", 1), b.charge("alice", 1)]).await;
     assert_eq!(effect(result), Effect::None, "all units are refunded");
     assert_eq!((world.home.checks(), world.home.refunds()), (1, 1));
