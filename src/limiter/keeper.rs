@@ -16,11 +16,11 @@ use tokio::{
 
 use super::{
     permit_table::{DuePermit, PermitId},
-    sender::{release, send_releases},
+    sender::send_releases,
     state::LimiterState,
 };
 use crate::{
-    decision::{Receipt, ReceiptLine, StoreReply},
+    decision::{Receipt, ReceiptLine, Source, StoreReply},
     error::Error,
     policy::{Charge, Charges},
     runtime::run_on_own_thread,
@@ -35,21 +35,31 @@ const MAX_BATCH: usize = 32;
 /// Starts the keeper, unless it runs.
 pub(super) fn start(limiter: &Arc<LimiterState>) {
     let Some(running) = limiter.keeper.set() else { return };
-    let running = Arc::new(running);
-    let limiter = Arc::downgrade(limiter);
-    run_on_own_thread(move || {
-        let (limiter, running) = (limiter.clone(), Arc::clone(&running));
-        async move {
-            let _running = running;
-            let Some(state) = limiter.upgrade() else { return };
+    let state = Arc::downgrade(limiter);
+    let wakes_sender = Arc::clone(&limiter.releases.wakes_sender);
+    let wakes_keeper = Arc::clone(&limiter.permits.wakes_keeper);
+    run_on_own_thread(async move {
+        let _running = running;
+        if let Some(state) = state.upgrade() {
             state.store.connect_thread();
-            let wakes_sender = Arc::clone(&state.releases.wakes_sender);
-            tokio::spawn(send_releases(limiter.clone(), wakes_sender));
-            let wakes_keeper = Arc::clone(&state.permits.wakes_keeper);
-            drop(state);
-            renew_permits(limiter, wakes_keeper).await;
         }
+        tokio::spawn(send_releases(state.clone(), wakes_sender));
+        renew_permits(state, wakes_keeper).await;
     });
+}
+
+/// Releases the units of a receipt, all of which are in flight. Those of an embedded store are free at once.
+pub(super) fn release(limiter: &Arc<LimiterState>, receipt: Receipt) {
+    if limiter.store.release_now(&receipt) {
+        return;
+    }
+    if receipt.source() == Source::Fallback {
+        // The fallback answers at once.
+        drop(limiter.store.call(Request::Refund(&receipt)));
+    } else {
+        limiter.releases.push(receipt);
+        start(limiter);
+    }
 }
 
 /// Renews permits until the limiter ends.
@@ -163,5 +173,33 @@ impl RenewalBatch {
             });
             (id, receipt)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use crate::{Decision, Limiter, Policy, Quota};
+
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "it waits for a thread")]
+    fn the_thread_ends_with_the_limiter() {
+        let limiter = Limiter::in_memory();
+        let jobs = Policy::new("jobs", Quota::concurrent(1)).unwrap();
+        let Decision::Allowed(allowed) = limiter.check_now(jobs.charge("all", 1)).unwrap() else {
+            panic!("it is free")
+        };
+        let held = limiter.hold(allowed.into_receipt());
+        let wakes = Arc::clone(&limiter.0.permits.wakes_keeper);
+        assert_eq!(Arc::strong_count(&wakes), 3, "the table, the thread and this test");
+        drop((held, limiter));
+        let start = Instant::now();
+        while Arc::strong_count(&wakes) > 1 {
+            assert!(start.elapsed() < Duration::from_secs(30), "the thread goes on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }

@@ -9,7 +9,11 @@ use std::{
 
 use tokio::{runtime::Handle, time::Instant};
 
-use super::{keeper, permit_table::PermitId, sender::release, state::LimiterState};
+use super::{
+    keeper::{self, release},
+    permit_table::PermitId,
+    state::LimiterState,
+};
 use crate::{
     decision::{Decision, Receipt, Source, StoreReply},
     error::Error,

@@ -2,11 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{
-    permit::Permit,
-    sender::{release, was_not_sent},
-    state::LimiterState,
-};
+use super::{keeper::release, permit::Permit, sender::was_not_sent, state::LimiterState};
 use crate::{
     decision::{Decision, Denied, Receipt},
     error::Error,

@@ -1,7 +1,6 @@
-//! The release of units in flight. A task of the keeper sends those of a remote store.
+//! The task of the keeper that sends the releases of a remote store.
 //!
-//! It sends the units that are released while it waits for the store in one request. The units of an embedded
-//! store are released where their permit is dropped.
+//! It sends the units that are released while it waits for the store in one request.
 
 use std::{
     sync::{Arc, Weak},
@@ -14,12 +13,11 @@ use tokio::{
 };
 
 use super::{
-    keeper,
     releases::{MAX_DELAY, MAX_IN_FLIGHT, RETRY_INTERVAL, ReleaseBatch},
     state::LimiterState,
 };
 use crate::{
-    decision::{Receipt, Source, StoreReply},
+    decision::StoreReply,
     error::{Effect, Error},
     runtime::runtime_with_timer,
     store::Request,
@@ -27,20 +25,6 @@ use crate::{
 
 /// The longest time for which [`flush`] waits for batches in flight.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Releases the units of a receipt, all of which are in flight.
-pub(super) fn release(limiter: &Arc<LimiterState>, receipt: Receipt) {
-    if limiter.store.release_now(&receipt) {
-        return;
-    }
-    if receipt.source() == Source::Fallback {
-        // The fallback answers at once.
-        drop(limiter.store.call(Request::Refund(&receipt)));
-    } else {
-        limiter.releases.push(receipt);
-        keeper::start(limiter);
-    }
-}
 
 /// Sends all releases that wait, and waits for those that are in flight. Returns the first error.
 pub(super) async fn flush(limiter: &LimiterState) -> Result<(), Error> {

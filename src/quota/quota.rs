@@ -174,8 +174,9 @@ impl Quota {
     /// Returns the same concurrency limit with another expiry: the time after which a unit is free again
     /// if its process does not renew it.
     ///
-    /// A process renews its units at half of the expiry. So the expiry should be a multiple of the
-    /// longest outage of the store that units are to outlast.
+    /// A process renews its units at a quarter of the expiry. So the expiry should be twice as long as the
+    /// longest outage of the store, and the longest time for which a process stands still, that units are to
+    /// outlast.
     ///
     /// # Errors
     ///

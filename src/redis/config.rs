@@ -168,7 +168,8 @@ impl RedisConfig {
     }
 
     /// Sets the number of connections to each server, 1 to 64. Many
-    /// [checks](crate::Limiter::check) share each connection. The default is 2.
+    /// [checks](crate::Limiter::check) share each connection. The default is 2. A limiter with units in
+    /// [flight](crate::guide::concurrency) opens one more.
     #[must_use]
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;

@@ -1,14 +1,17 @@
-//! Tasks in the background, of which at most one runs at a time.
+//! Work in the background: tasks of which at most one runs at a time, and threads with a runtime of their own.
 
 use std::{
+    cell::Cell,
     future::Future,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
+    thread,
 };
 
-use tokio::task::AbortHandle;
+use tokio::{runtime::Builder, task::AbortHandle, time::Instant};
 
 use super::runtime_with_timer;
 use crate::sync::Mutex;
@@ -86,8 +89,58 @@ impl Drop for RunningGuard {
     }
 }
 
+thread_local! {
+    static IS_OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether the caller runs on such a thread. What it waits for must not depend on another runtime.
+#[cfg(feature = "redis")]
+pub(crate) fn is_own_thread() -> bool {
+    IS_OWN.get()
+}
+
+/// Runs `work` on a new thread, which ends with it.
+///
+/// It runs in the runtime of the caller instead, if there is one, in two cases: the system starts no thread, or a
+/// test moves the clock of that runtime. If there is none either, `work` is dropped.
+pub(crate) fn run_on_own_thread(work: impl Future<Output = ()> + Send + 'static) {
+    let caller = runtime_with_timer();
+    let (sender, receiver) = mpsc::channel();
+    let on_thread = move || {
+        let Ok(work) = receiver.recv() else { return };
+        IS_OWN.set(true);
+        let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
+        runtime.block_on(work);
+        // A name server that does not answer must not keep the thread.
+        runtime.shutdown_background();
+    };
+    let is_virtual = caller.is_some() && is_virtual_time();
+    let thread = || thread::Builder::new().name("plimsoll".to_owned()).spawn(on_thread);
+    if !is_virtual && thread().is_ok() {
+        // The thread waits for it.
+        let _ = sender.send(work);
+    } else if let Some(caller) = caller {
+        caller.spawn(work);
+    }
+}
+
+/// Returns whether a test moves the clock of the caller's runtime. Otherwise the runtime reads the clock of the
+/// system.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it compares the clock of tokio with the clock below it"
+)]
+fn is_virtual_time() -> bool {
+    let before = std::time::Instant::now();
+    let time = Instant::now().into_std();
+    let after = std::time::Instant::now();
+    !(before..=after).contains(&time)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::{sync::oneshot, task::yield_now};
 
     use super::*;
@@ -105,6 +158,35 @@ mod tests {
             assert_eq!(task.running.is_set(), !is_stopped);
             task.stop();
             assert!(receiver.await.is_err(), "the task has ended");
+        }
+    }
+
+    /// Returns the name of the thread on which the work runs.
+    fn host() -> mpsc::Receiver<Option<String>> {
+        let (sender, host) = mpsc::channel();
+        run_on_own_thread(async move {
+            let _ = sender.send(thread::current().name().map(str::to_owned));
+        });
+        host
+    }
+
+    #[test]
+    fn work_goes_on_without_a_runtime_and_in_one_that_is_not_polled() {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        for host in [host(), runtime.block_on(async { host() })] {
+            let name = host.recv_timeout(Duration::from_secs(30)).expect("it runs");
+            assert_eq!(name.as_deref(), Some("plimsoll"));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_test_that_moves_the_clock_moves_the_work() {
+        for moved in [0, 1, 10_000] {
+            tokio::time::advance(Duration::from_millis(moved)).await;
+            let host = host();
+            tokio::task::yield_now().await;
+            let name = host.try_recv().expect("it has run in this runtime");
+            assert_ne!(name.as_deref(), Some("plimsoll"));
         }
     }
 }

@@ -2,22 +2,20 @@
 
 mod background_task;
 mod moving_average;
-mod own_thread;
 mod scheduling_delay;
 #[cfg(feature = "redis")]
 mod single_flight;
 mod time_limit;
 
-pub(crate) use self::{
-    background_task::{BackgroundTask, RunningFlag},
-    moving_average::MovingAverage,
-    own_thread::run_on_own_thread,
-    time_limit::{TIMER_RESOLUTION, TimeLimit, before, runtime_with_timer, saturating_add},
-};
 #[cfg(feature = "redis")]
 pub(crate) use self::{
-    own_thread::is_own_thread,
+    background_task::is_own_thread,
     single_flight::{FlightError, SingleFlight},
+};
+pub(crate) use self::{
+    background_task::{BackgroundTask, RunningFlag, run_on_own_thread},
+    moving_average::MovingAverage,
+    time_limit::{TIMER_RESOLUTION, TimeLimit, before, runtime_with_timer, saturating_add},
 };
 
 pub use self::scheduling_delay::SchedulingDelay;

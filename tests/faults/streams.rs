@@ -59,7 +59,7 @@ async fn free(limiter: &Limiter, policy: &Policy, keys: u32) -> usize {
     free
 }
 
-/// `PLIMSOLL_STREAMS=50000` with `PLIMSOLL_STREAMS_EXPIRY=30` is the figure of the guide. Run it with `--release`.
+/// `PLIMSOLL_STREAMS` and `PLIMSOLL_STREAMS_EXPIRY` change the number of streams and the expiry in seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_keep_their_units_at_a_distance() {
     let _machine = whole_machine().await;
