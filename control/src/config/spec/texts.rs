@@ -5,7 +5,7 @@ use std::{fmt, marker::PhantomData, time::Duration};
 use http::{HeaderName, Method};
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, Visitor},
+    de::{Error, Unexpected, Visitor},
 };
 
 /// A type that is written as a text.
@@ -112,10 +112,7 @@ fn read<'de, T: Text, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
         }
 
         fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-            let allowed = T::ALLOWED;
-            T::parse(text).ok_or_else(|| {
-                E::custom(format_args!("found the text {text:?}, allowed is {allowed}"))
-            })
+            T::parse(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &T::ALLOWED))
         }
     }
 

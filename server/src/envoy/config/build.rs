@@ -57,7 +57,10 @@ impl Builder<'_> {
     pub(super) fn add(&mut self, name: &str, format: Format, text: &str) {
         let before = self.errors.len();
         match document::read::<FileSpec>(text, format) {
-            Err(mistake) => self.errors.push(ConfigError::new(misplaced(mistake), name, text)),
+            Err(mistakes) => {
+                let mistakes = mistakes.into_iter().map(misplaced);
+                self.errors.extend(mistakes.map(|mistake| ConfigError::new(mistake, name, text)));
+            }
             Ok(spec) => {
                 let lines = text.match_indices('\n').map(|(at, _)| at + 1);
                 let file = File {
