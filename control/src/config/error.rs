@@ -100,7 +100,10 @@ impl Report {
             file: file.into(),
             place,
             help: nearest.map(|nearest| format!("did you mean `{nearest}`?")),
-            allowed: mistake.allowed.map(|allowed| short(allowed, max_allowed)),
+            allowed: mistake
+                .allowed
+                .as_deref()
+                .map(|allowed| short(allowed.to_owned(), max_allowed)),
         }
     }
 }

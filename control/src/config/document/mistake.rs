@@ -12,11 +12,11 @@ pub struct Mistake {
     pub(in crate::config) message: String,
     /// The place in the text, in bytes.
     pub(in crate::config) span: Option<Range<usize>>,
-    pub(in crate::config) allowed: Option<String>,
+    pub(in crate::config) allowed: Option<Box<str>>,
     /// The nearest spelling that is allowed.
-    pub(in crate::config) nearest: Option<String>,
+    pub(in crate::config) nearest: Option<Box<str>>,
     /// The path of the value, such as `rules[0].key`.
-    pub(in crate::config) path: String,
+    pub(in crate::config) path: Box<str>,
     /// True if the mistake is in a table, or in a text, that may have a secret.
     pub(in crate::config) is_secret: bool,
     /// The name of a field that is missing.
@@ -61,12 +61,12 @@ impl Mistake {
         let text = message.to_string();
         // The errors of the library name what is allowed, and the nearest spelling, behind what was found.
         let (text, allowed) = match text.rsplit_once(", allowed is ") {
-            Some((message, allowed)) => (message.to_owned(), Some(allowed.to_owned())),
+            Some((message, allowed)) => (message.to_owned(), Some(allowed.into())),
             None => (text, None),
         };
         let question = text.rsplit_once(" (did you mean \"");
         let nearest = question.and_then(|(message, nearest)| {
-            Some((message.to_owned(), Some(nearest.strip_suffix("\"?)")?.to_owned())))
+            Some((message.to_owned(), Some(nearest.strip_suffix("\"?)")?.into())))
         });
         let (message, nearest) = nearest.unwrap_or((text, None));
         Self { message, allowed, nearest, ..Self::default() }
@@ -85,7 +85,7 @@ impl Mistake {
     /// Adds the name of a field, or the index in a list, in which the value is.
     pub(super) fn inside(self, name: &str) -> Self {
         let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
-        Self { path: format!("{name}{dot}{}", self.path), ..self }
+        Self { path: format!("{name}{dot}{}", self.path).into(), ..self }
     }
 
     /// Sets that a secret may be near, so that neither the value nor the line is written.
@@ -102,14 +102,15 @@ impl Mistake {
         let may_be_secret = fields.iter().any(|field| SECRET.contains(field));
         let is_secret = self.is_secret || may_be_secret || names.any(|it| SECRET.contains(&it));
         let is_of_rust = self.allowed.as_ref().is_some_and(|it| it.starts_with("struct "));
-        let allowed = is_of_rust.then(|| format!("a table with the fields {}", listed(fields)));
+        let allowed =
+            is_of_rust.then(|| format!("a table with the fields {}", listed(fields)).into());
         Self { allowed: allowed.or(self.allowed), is_secret, ..self }
     }
 
     /// Returns the mistake of a value for which there are these names.
     pub(super) fn of_names(self, names: &[&str]) -> Self {
         let is_of_rust = self.allowed.as_ref().is_some_and(|it| it.starts_with("enum "));
-        Self { allowed: is_of_rust.then(|| listed(names)).or(self.allowed), ..self }
+        Self { allowed: is_of_rust.then(|| listed(names).into()).or(self.allowed), ..self }
     }
 
     /// Returns the mistake in a line: what was found, the path of the value, what is allowed, and the nearest spelling.
@@ -124,10 +125,10 @@ impl Mistake {
     }
 
     /// Returns the message and the nearest spelling. If a secret may be near, they do not name the value.
-    pub(in crate::config) fn shown(&self) -> (String, Option<&String>) {
+    pub(in crate::config) fn shown(&self) -> (String, Option<&str>) {
         let Self { message, path, nearest, .. } = self;
         if !self.is_secret {
-            return (message.clone(), nearest.as_ref());
+            return (message.clone(), nearest.as_deref());
         }
         let message = match message.split_once('`') {
             Some((message, _)) if message.starts_with("unknown ") => message.trim_end(),
@@ -135,20 +136,20 @@ impl Mistake {
             _ => message,
         };
         let place = if path.is_empty() { String::new() } else { format!("`{path}`: ") };
-        (format!("{place}{message}"), nearest.as_ref())
+        (format!("{place}{message}"), nearest.as_deref())
     }
 
     /// Sets what is allowed.
     #[must_use]
     pub fn allowed(self, allowed: impl fmt::Display) -> Self {
-        Self { allowed: Some(allowed.to_string()), ..self }
+        Self { allowed: Some(allowed.to_string().into()), ..self }
     }
 
     /// Returns the mistake of a name that is not one of the allowed names.
     pub fn unknown<'a>(what: &str, found: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
         let names: Vec<_> = names.into_iter().collect();
         let allowed = listed(&names);
-        let nearest = nearest(found, names).map(str::to_owned);
+        let nearest = nearest(found, names).map(Into::into);
         Self {
             nearest,
             ..Self::new(format_args!("unknown {what} `{}`", found.escape_debug())).allowed(allowed)
