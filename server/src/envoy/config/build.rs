@@ -55,11 +55,10 @@ struct Path<'p> {
 impl Builder<'_> {
     /// Adds the limits of a file, or its mistakes.
     pub(super) fn add(&mut self, name: &str, format: Format, text: &str) {
-        let before = self.errors.len();
         match document::read::<FileSpec>(text, format) {
             Err(mistakes) => {
-                let mistakes = mistakes.into_iter().map(misplaced);
-                self.errors.extend(mistakes.map(|mistake| ConfigError::new(mistake, name, text)));
+                let error = |mistake| ConfigError::new(misplaced(mistake), name, text);
+                self.errors.extend(mistakes.into_iter().map(error));
             }
             Ok(spec) => {
                 let lines = text.match_indices('\n').map(|(at, _)| at + 1);
@@ -75,7 +74,6 @@ impl Builder<'_> {
                 self.errors.extend(errors.map(|mistake| ConfigError::new(mistake, name, text)));
             }
         }
-        debug_assert!(self.errors.len() <= before + MAX_MISTAKES, "a file has too many errors");
     }
 
     fn add_domain(&mut self, mut file: File<'_>, spec: &FileSpec) -> Vec<Mistake> {
