@@ -1,12 +1,8 @@
 //! The checks of the settings and the files, before the service starts or instead of it.
 
-use std::{
-    path::Path,
-    pin::pin,
-    task::{Context, Poll, Waker},
-};
+use std::path::Path;
 
-use plimsoll::{Error, RedisConfig, RedisStore};
+use plimsoll::{RedisConfig, RedisStore};
 
 use crate::{
     envoy::{self, EnvoyConfig, EnvoyOptions},
@@ -25,7 +21,7 @@ pub type ServerError = Box<dyn std::error::Error + Send + Sync>;
 pub fn check(settings: &Settings) -> Result<String, ServerError> {
     validate(settings)?;
     let limits = Limits::read(settings)?;
-    check_redis(settings, &limits)?;
+    check_redis(settings)?;
     let count = limits.registry().policies().len();
     let policies = if count == 1 { "policy" } else { "policies" };
     let valid = format!("the settings and the limits are valid: {count} {policies}");
@@ -35,41 +31,25 @@ pub fn check(settings: &Settings) -> Result<String, ServerError> {
         domains => format!("{valid}, {domains} domains of envoyproxy/ratelimit"),
     };
     let warnings = limits.warnings().iter().map(|warning| format!("\nwarning: {warning}"));
-    Ok(valid + &warnings.collect::<String>())
+    let hints = limits.hints().into_iter().map(|hint| format!("\nhint: {hint}"));
+    Ok(valid + &warnings.chain(hints).collect::<String>())
 }
 
-/// Returns an error if a URL of Redis is not valid. The error contains no URL, because it may have a password.
-fn check_redis(settings: &Settings, limits: &Limits) -> Result<(), ServerError> {
-    let store = limits.first().store();
-    let (field, checked) = match &settings.redis {
-        Some(RedisServers::Server(url)) => ("redis", check_servers(RedisConfig::url(url))),
-        Some(RedisServers::Cluster(nodes)) => {
-            ("redis-cluster", check_servers(RedisConfig::cluster(nodes)))
+/// Returns an error if a URL of the settings is not valid. The error contains no URL, because it may have a password.
+fn check_redis(settings: &Settings) -> Result<(), ServerError> {
+    let servers = settings.redis.as_ref().map(|servers| match servers {
+        RedisServers::Server(url) => ("redis", RedisConfig::url(url)),
+        RedisServers::Cluster(nodes) => ("redis-cluster", RedisConfig::cluster(nodes)),
+        RedisServers::Sentinels { urls, primary } => {
+            ("redis-sentinels", RedisConfig::sentinel(urls, primary))
         }
-        Some(RedisServers::Sentinels { urls, primary }) => {
-            ("redis-sentinels", check_servers(RedisConfig::sentinel(urls, primary)))
-        }
-        None => ("store", begin(store.with_lazy(true).connect()).map(drop)),
-    };
-    checked.map_err(|error| format!("{field} is not valid: {error}"))?;
-    if let Some(url) = &settings.overrides_redis {
-        let checked = check_servers(RedisConfig::url(url));
-        checked.map_err(|error| format!("overrides-redis is not valid: {error}"))?;
+    });
+    let overrides = settings.overrides_redis.as_ref();
+    let overrides = overrides.map(|url| ("overrides-redis", RedisConfig::url(url)));
+    for (field, config) in servers.into_iter().chain(overrides) {
+        RedisStore::check(&config).map_err(|error| format!("{field} is not valid: {error}"))?;
     }
     Ok(())
-}
-
-fn check_servers(config: RedisConfig) -> Result<(), Error> {
-    begin(RedisStore::connect_with(config.lazy(true))).map(drop)
-}
-
-/// Polls a lazy store's creation, which reads the URLs and has nothing to wait for. Outside of a runtime, the
-/// store does not connect before its first call.
-fn begin<T>(store: impl Future<Output = Result<T, Error>>) -> Result<Option<T>, Error> {
-    match pin!(store).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(store) => store.map(Some),
-        Poll::Pending => Ok(None),
-    }
 }
 
 /// Returns what differs from envoyproxy/ratelimit under a file or folder of it, rule by rule.

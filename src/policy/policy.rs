@@ -59,7 +59,7 @@ impl Policy {
     /// assert_eq!(search.quota(), Quota::per_minute(100));
     ///
     /// let error = Policy::new("login", "5/min token_bucket(5)").unwrap_err();
-    /// assert!(error.to_string().contains("did you mean \"token-bucket(5)\"?"));
+    /// assert!(error.to_string().contains("did you mean \"5/min token-bucket(5)\"?"));
     /// # Ok::<(), plimsoll::Error>(())
     /// ```
     ///

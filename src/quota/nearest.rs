@@ -16,22 +16,38 @@ pub(super) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str>
     by_letters.or(only).copied()
 }
 
-/// Returns the right spelling of an algorithm with its parameter, such as `token-bucket(5)`.
+/// Returns why a word is not an algorithm with its parameter.
+pub(super) fn why_not(word: &str) -> &'static str {
+    let (name, rest) = word.split_once('(').unwrap_or((word, ""));
+    let is_known = has_parameter(name) == Some(true);
+    match rest.strip_suffix(')').filter(|_| is_known) {
+        Some(digits) if is_number(digits) => "has a number that is too large",
+        _ if is_known && rest.is_empty() => "needs a number in parentheses",
+        _ => "is not an algorithm",
+    }
+}
+
+/// Returns the right spelling of an algorithm with its parameter, such as `token-bucket(5)`. There is none if the
+/// parameter is missing.
 pub(super) fn nearest_algorithm(word: &str) -> Option<String> {
     let (name, rest) = word.split_once('(').unwrap_or((word, ""));
     let names: Vec<_> = Algorithm::EACH.iter().map(|algorithm| algorithm.name()).collect();
     let name = nearest(name, &names)?;
-    let has_parameter = Algorithm::EACH
-        .iter()
-        .any(|algorithm| algorithm.name() == name && algorithm.to_string() != name);
     let digits = rest.trim_end_matches(')');
-    Some(match has_parameter {
-        false => name.to_owned(),
-        true if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-            format!("{name}({digits})")
-        }
-        true => format!("{name}(NUMBER)"),
-    })
+    match has_parameter(name) {
+        Some(true) => is_number(digits).then(|| format!("{name}({digits})")),
+        _ => Some(name.to_owned()),
+    }
+}
+
+/// Returns whether the algorithm of a name has a parameter, or `None` if there is no such name.
+fn has_parameter(name: &str) -> Option<bool> {
+    let algorithm = Algorithm::EACH.iter().find(|algorithm| algorithm.name() == name)?;
+    Some(algorithm.to_string() != name)
+}
+
+fn is_number(digits: &str) -> bool {
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Returns the number of bytes to insert, remove or replace to turn one text into the other (Levenshtein).
@@ -111,15 +127,13 @@ mod tests {
         for (word, right) in [
             ("Token_Bucket(5)", "token-bucket(5)"),
             ("token-buckt(17", "token-bucket(17)"),
-            ("token-bucket", "token-bucket(NUMBER)"),
-            ("token-bucket()", "token-bucket(NUMBER)"),
-            ("token-bucket(5x)", "token-bucket(NUMBER)"),
-            ("sliding-bucket(six)", "sliding-buckets(NUMBER)"),
             ("sliding-log(5)", "sliding-log"),
             ("fixed", "fixed-window"),
         ] {
             assert_eq!(nearest_algorithm(word).as_deref(), Some(right), "{word}");
         }
-        assert_eq!(nearest_algorithm("gcra(5)"), None);
+        for word in ["gcra(5)", "token-bucket", "token-bucket()", "token-bucket(5x)"] {
+            assert_eq!(nearest_algorithm(word), None, "{word}");
+        }
     }
 }

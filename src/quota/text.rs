@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use super::{
     Algorithm, Quota,
-    nearest::{nearest, nearest_algorithm},
+    nearest::{nearest, nearest_algorithm, why_not},
 };
 use crate::error::{Error, ErrorKind};
 
@@ -16,7 +16,7 @@ const FORM: &str = "LIMIT/WINDOW [ALGORITHM] [leased(TIME)], such as 100/min, 5/
 /// The word behind the limit of a concurrency limit.
 const CONCURRENT: &str = "concurrent";
 
-const UNITS: [(&str, u64); 17] = [
+const UNITS: [(&str, u64); 19] = [
     ("us", 1),
     ("ms", 1_000),
     ("s", 1_000_000),
@@ -34,64 +34,112 @@ const UNITS: [(&str, u64); 17] = [
     ("day", 86_400_000_000),
     ("days", 86_400_000_000),
     ("w", 604_800_000_000),
+    ("week", 604_800_000_000),
+    ("weeks", 604_800_000_000),
 ];
+
+/// The most words that are wrong in a text for which there is a right spelling.
+const MAX_WRONG: usize = 4;
+
+/// The mistake in the text of a quota.
+enum Mistake<'t> {
+    /// A word that is wrong, the reason, and the text with the word that was probably meant.
+    Word { word: &'t str, why: &'static str, nearest: Option<String> },
+    /// A value that is out of range.
+    Value(Error),
+}
+
+impl From<Error> for Mistake<'_> {
+    fn from(error: Error) -> Self {
+        Self::Value(error)
+    }
+}
 
 impl FromStr for Quota {
     type Err = Error;
 
     /// Reads `LIMIT/WINDOW [ALGORITHM] [leased(TIME)]`. The window is a number (1 if left out) and one
-    /// of `us`, `ms`, `s`, `m` or `min`, `h`, `d` or `day`, `w`; long names work too. The limit may be
+    /// of `us`, `ms`, `s`, `m` or `min`, `h`, `d` or `day`, `w` or `week`; long names work too. The limit may be
     /// grouped with `_`. Without an algorithm it is `sliding-log`. The time of a lease is written like
     /// a window, with its number.
     ///
     /// A [concurrency limit](Quota::concurrent) is `LIMIT concurrent [expires(TIME)]`.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = |word: &str, why: &str, nearest: Option<String>| {
-            let nearest = nearest.map(|nearest| format!(" (did you mean {nearest:?}?)"));
-            let nearest = nearest.unwrap_or_default();
-            let message =
-                format!("quota is {text:?}, in which {word:?} {why}{nearest}, allowed is {FORM}");
-            Error::new(ErrorKind::Invalid, message)
+        parse(text).map_err(|mistake| match mistake {
+            Mistake::Value(error) => error,
+            Mistake::Word { word, why, nearest } => {
+                // Without a digit of the text, it would mean another quota.
+                let digits = |text: &str| text.replace(|it: char| !it.is_ascii_digit(), "");
+                let is_same = |nearest: &String| digits(nearest) == digits(text);
+                let nearest = nearest.and_then(valid).filter(|it| it != text && is_same(it));
+                let nearest = nearest.map(|nearest| format!(" (did you mean {nearest:?}?)"));
+                let nearest = nearest.unwrap_or_default();
+                let message = format!(
+                    "quota is {text:?}, in which {word:?} {why}{nearest}, allowed is {FORM}"
+                );
+                Error::new(ErrorKind::Invalid, message)
+            }
+        })
+    }
+}
+
+/// Returns a text in which each word that is wrong is replaced by the nearest right one, if that is a quota.
+fn valid(mut text: String) -> Option<String> {
+    for _ in 0..MAX_WRONG {
+        text = match parse(&text) {
+            Ok(_) => return Some(text),
+            Err(Mistake::Word { nearest, .. }) => nearest?,
+            Err(Mistake::Value(_)) => return None,
         };
-        let mut words = text.split_ascii_whitespace().peekable();
-        let rate = words.next().unwrap_or_default();
-        let units = |limit: &str| {
-            number(&limit.replace('_', ""))
-                .ok_or_else(|| wrong(limit, "is not a limit", without_separators(limit)))
-        };
-        if words.next_if_eq(&CONCURRENT).is_some() {
-            // The constructor checks the limit.
-            let quota = Self::new(units(rate)?, Self::concurrent(1).window())?;
-            let quota = Self::concurrent(quota.limit());
-            let Some(word) = words.next() else { return Ok(quota) };
-            let expiry = time_in(word, "expires(").and_then(counted_duration);
-            let expiry = expiry
-                .ok_or_else(|| wrong(word, "is not an expiry", nearest_time(word, "expires")))?;
-            return match words.next() {
-                Some(word) => Err(wrong(word, "is a word too many", None)),
-                None => quota.expires(expiry),
-            };
-        }
-        let (limit, window) = rate
-            .split_once('/')
-            .ok_or_else(|| wrong(rate, "is not LIMIT/WINDOW", in_one_word(text)))?;
-        let units = units(limit)?;
-        let length = duration(window)
-            .ok_or_else(|| wrong(window, "is not a window", nearest_duration(window)))?;
-        let algorithm = match words.next_if(|word| !word.starts_with("lease")) {
-            Some(name) => Algorithm::from_text(name)
-                .ok_or_else(|| wrong(name, "is not an algorithm", nearest_algorithm(name)))?,
-            None => Algorithm::default(),
-        };
-        let quota = Self::new_with_algorithm(units, length, algorithm)?;
+    }
+    None
+}
+
+fn parse(text: &str) -> Result<Quota, Mistake<'_>> {
+    let wrong = |word, why, nearest: Option<String>| {
+        let nearest = nearest.map(|nearest| with_word(text, word, &nearest));
+        Mistake::Word { word, why, nearest }
+    };
+    let mut words = text.split_ascii_whitespace().peekable();
+    let rate = words.next().unwrap_or_default();
+    let units = |limit| {
+        number(&without(limit, '_'))
+            .ok_or_else(|| wrong(limit, "is not a limit", without_separators(limit)))
+    };
+    if words.next_if_eq(&CONCURRENT).is_some() {
+        // The constructor checks the limit.
+        let quota = Quota::new(units(rate)?, Quota::concurrent(1).window())?;
+        let quota = Quota::concurrent(quota.limit());
         let Some(word) = words.next() else { return Ok(quota) };
-        let lease = time_in(word, "leased(").and_then(counted_duration);
-        let lease =
-            lease.ok_or_else(|| wrong(word, "is not a lease", nearest_time(word, "leased")))?;
-        match words.next() {
+        let expiry = time_in(word, "expires(").and_then(counted_duration);
+        let nearest = || nearest_time(word, "expires", "s");
+        let expiry = expiry.ok_or_else(|| wrong(word, "is not an expiry", nearest()))?;
+        return match words.next() {
             Some(word) => Err(wrong(word, "is a word too many", None)),
-            None => quota.leased(lease),
-        }
+            None => Ok(quota.expires(expiry)?),
+        };
+    }
+    let (limit, window) = rate.split_once('/').ok_or_else(|| Mistake::Word {
+        word: rate,
+        why: "is not LIMIT/WINDOW",
+        nearest: Some(in_one_word(text)),
+    })?;
+    let units = units(limit)?;
+    let length = duration(window)
+        .ok_or_else(|| wrong(window, "is not a window", nearest_duration(window)))?;
+    let algorithm = match words.next_if(|word| !word.starts_with("lease")) {
+        Some(name) => Algorithm::from_text(name)
+            .ok_or_else(|| wrong(name, why_not(name), nearest_algorithm(name)))?,
+        None => Algorithm::default(),
+    };
+    let quota = Quota::new_with_algorithm(units, length, algorithm)?;
+    let Some(word) = words.next() else { return Ok(quota) };
+    let lease = time_in(word, "leased(").and_then(counted_duration);
+    let nearest = || nearest_time(word, "leased", "ms");
+    let lease = lease.ok_or_else(|| wrong(word, "is not a lease", nearest()))?;
+    match words.next() {
+        Some(word) => Err(wrong(word, "is a word too many", None)),
+        None => Ok(quota.leased(lease)?),
     }
 }
 
@@ -149,18 +197,29 @@ fn time_in<'w>(word: &'w str, prefix: &str) -> Option<&'w str> {
     word.strip_prefix(prefix)?.strip_suffix(')')
 }
 
-/// Returns the text with a rate in one word, if it is then right: `100 / min`, `100 per min`.
-fn in_one_word(text: &str) -> Option<String> {
-    let words: Vec<_> = text.split_ascii_whitespace().collect();
-    let word = words.join(" ").replace(" per ", "/").replace(" / ", "/").replace(" /", "/");
-    let word = word.replace("/ ", "/");
-    (word != text && word.parse::<Quota>().is_ok()).then_some(word)
+/// Returns a text with another word in the place of `word`, which is a part of the text.
+fn with_word(text: &str, word: &str, other: &str) -> String {
+    let start = word.as_ptr() as usize - text.as_ptr() as usize;
+    [&text[..start], other, &text[start + word.len()..]].concat()
 }
 
-/// Returns a number without the separators of thousands that people write.
+/// Returns the text with a rate in one word: `100 / min`, `100 per min`.
+fn in_one_word(text: &str) -> String {
+    let words: Vec<_> = text.split_ascii_whitespace().collect();
+    let word = words.join(" ").replace(" per ", "/").replace(" / ", "/").replace(" /", "/");
+    word.replace("/ ", "/")
+}
+
+fn without(limit: &str, separator: char) -> String {
+    limit.replace(separator, "")
+}
+
+/// Returns a number without the separators of thousands that people write. A point may be that of a decimal.
 fn without_separators(limit: &str) -> Option<String> {
-    let digits = limit.replace([',', '.', '\''], "");
-    number(&digits).is_some_and(|number| number > 0).then_some(digits)
+    let separator = limit.chars().find(|it| matches!(it, ',' | '\''))?;
+    let mut groups = limit.split(separator);
+    let is_first = groups.next().is_some_and(|first| (1..=3).contains(&first.len()));
+    (is_first && groups.all(|group| group.len() == 3)).then(|| without(limit, separator))
 }
 
 /// Returns the right spelling of a window.
@@ -171,12 +230,12 @@ fn nearest_duration(window: &str) -> Option<String> {
     Some(format!("{count}{nearest}"))
 }
 
-/// Returns the right spelling of a lease or an expiry.
-fn nearest_time(word: &str, name: &str) -> Option<String> {
+/// Returns the right spelling of a lease or an expiry. A number alone gets the unit.
+fn nearest_time(word: &str, name: &str, unit: &str) -> Option<String> {
     let (_, time) = word.split_once('(')?;
     let time = time.trim_end_matches(')');
     let time = match number(time) {
-        Some(_) => format!("{time}ms"),
+        Some(_) => format!("{time}{unit}"),
         None => time.to_owned(),
     };
     counted_duration(&time).map(|_| format!("{name}({time})"))

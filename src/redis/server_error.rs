@@ -24,11 +24,13 @@ const MAX_QUOTED_CHARS: usize = 160;
 /// Converts the error that a server answered.
 pub(super) fn server_error(error: RedisError) -> Error {
     let (kind, message) = match code_of(&error) {
-        _ if error.kind() == Cause::InvalidClientConfig => (
-            ErrorKind::Invalid,
-            "the address of Redis is not valid: it is redis://[user[:password]@]host[:port][/db], \
-             rediss:// for TLS, or unix:///path",
-        ),
+        _ if error.kind() == Cause::InvalidClientConfig => {
+            let message = "the address of Redis is not valid, allowed is \
+                           redis://[user[:password]@]host[:port][/db], rediss:// for TLS, or \
+                           unix:///path, with `/`, `?`, `#`, `@` and `%` of a user or a password \
+                           percent-encoded: %2F, %3F, %23, %40, %25";
+            return Error::new(ErrorKind::Invalid, message).with_source(error);
+        }
         _ if is_too_old(&error) => (
             ErrorKind::Unsupported,
             "this Redis is too old: Redis 6.2 or newer is needed, or Valkey; nothing was charged",

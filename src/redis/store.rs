@@ -74,8 +74,7 @@ impl RedisStore {
     /// - no server, no sentinel that names a primary, or no node of the cluster answers;
     /// - the self-test fails, in a cluster on one of the nodes that answer.
     pub async fn connect_with(config: RedisConfig) -> Result<Self, Error> {
-        config.validate()?;
-        let backend = Backend::new(&config).map_err(Failure::ServerError)?;
+        let backend = backend(&config)?;
         let batcher = Batcher::new(backend, config.batching);
         let key_names = KeyNames::new(&config);
         let self_test = SelfTest::new(batcher.clone(), key_names.clone());
@@ -94,6 +93,24 @@ impl RedisStore {
             test_time: TestTime::default(),
             startup,
         })))
+    }
+
+    /// Checks the values of a configuration and the form of its URLs, and connects to nothing.
+    ///
+    /// ```
+    /// use plimsoll::{RedisConfig, RedisStore};
+    ///
+    /// let config = RedisConfig::url("redis://shop:pa/ss@localhost/");
+    /// let error = RedisStore::check(&config).unwrap_err();
+    /// assert!(error.to_string().contains("percent-encoded"));
+    /// assert!(RedisStore::check(&RedisConfig::url("redis://shop:pa%2Fss@localhost/")).is_ok());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a value of the configuration or a URL is not valid. It does not contain the URL.
+    pub fn check(config: &RedisConfig) -> Result<(), Error> {
+        backend(config).map(drop)
     }
 
     /// Connects through the manager of the application's own [pool](bb8::Pool): with its address,
@@ -202,6 +219,11 @@ impl StoreShared {
 }
 
 /// Returns the text of [`Store::description`].
+fn backend(config: &RedisConfig) -> Result<Backend, Error> {
+    config.validate()?;
+    Ok(Backend::new(config).map_err(Failure::ServerError)?)
+}
+
 fn description(batcher: &Batcher, config: &RedisConfig) -> String {
     let RedisConfig { connections, prefix, .. } = config;
     let kind = batcher.backend().kind();

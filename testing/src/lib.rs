@@ -17,6 +17,7 @@ pub mod proxy;
 pub mod role;
 pub mod seed;
 pub mod servers;
+pub mod shapes;
 pub mod spoiling_proxy;
 pub mod web;
 

@@ -26,7 +26,6 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("admin/page", "the files of the page, which are embedded"),
             ("admin/router", "the routes of the page, which are read together"),
             ("config/claims", "a public type, which layers of an application name"),
-            ("config/document/node", "the tree that parsers build and the deserializer reads"),
             ("config/document/parse", "the one place that knows the parsers"),
             ("config/file", "the file of a configuration, which only its follower reads again"),
             ("config/format", "a public type"),

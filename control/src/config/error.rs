@@ -2,7 +2,7 @@
 
 use std::{fmt, io, ops::Range, sync::Arc};
 
-use super::{document::Mistake, mask};
+use super::document::{Mistake, may_have_secret};
 
 /// The error of a configuration that cannot be read, or has a mistake. [`Display`](fmt::Display) writes it
 /// as rustc does:
@@ -17,9 +17,12 @@ use super::{document::Mistake, mask};
 ///    = help: did you mean `policy`?
 /// ```
 ///
-/// The values of secret fields, passwords in URLs, and the values of environment variables are not written.
+/// If there are several mistakes, each is written.
+///
+/// A mistake in a table that may have a secret, such as the URL of a store, shows its place and what is allowed, and
+/// not the line. The values of environment variables are not written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigError(Arc<Report>);
+pub struct ConfigError(Arc<[Report]>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Report {
@@ -35,10 +38,9 @@ struct Report {
 struct Place {
     line: usize,
     column: usize,
-    /// The text of the line, or a part of it if it is long.
-    text: String,
-    /// The part of the text that is underlined, in characters.
-    underlined: Range<usize>,
+    /// The text of the line, or a part of it if it is long, and the part of it that is underlined, in characters.
+    /// `None` if a secret may be near.
+    shown: Option<(String, Range<usize>)>,
 }
 
 /// The most characters of a line, of a message, and of what is allowed.
@@ -48,9 +50,8 @@ impl ConfigError {
     /// Creates the error of a file that cannot be read.
     #[must_use]
     pub fn unreadable(file: &str, error: &io::Error) -> Self {
-        let message = format!("the file cannot be read: {error}");
-        let file = file.into();
-        Self(Arc::new(Report { message, file, place: None, allowed: None, help: None }))
+        let mistake = Mistake::new(format_args!("the file cannot be read: {error}"));
+        Self::new(mistake, file, "")
     }
 
     pub(super) fn of_format(file: &str) -> Self {
@@ -58,47 +59,58 @@ impl ConfigError {
         Self::new(mistake.allowed("a name that ends with .toml, .yaml, .yml or .json"), file, "")
     }
 
-    /// Creates the error of a mistake in the text of a file.
+    /// Creates the error of the mistakes in the text of a file.
     #[must_use]
-    pub fn new(mistake: Mistake, file: &str, text: &str) -> Self {
-        let Mistake { message, span, allowed, nearest } = mistake;
-        let [_, max_message, max_allowed] = MAX_CHARS;
-        let place = span.map(|span| Place::new(text, span));
-        // The message would name the value that the line does not show.
-        let message = match place.as_ref().is_some_and(Place::is_masked) {
-            true if message.starts_with("found ") => "found another value".to_owned(),
-            _ => mask::message(&message),
-        };
-        Self(Arc::new(Report {
-            message: short(message, max_message),
-            file: file.into(),
-            place,
-            allowed: allowed.map(|allowed| short(allowed, max_allowed)),
-            help: nearest.map(|nearest| format!("did you mean `{nearest}`?")),
-        }))
+    pub fn new(mistakes: impl Into<Vec<Mistake>>, file: &str, text: &str) -> Self {
+        let mistakes: Vec<Mistake> = mistakes.into();
+        Self(mistakes.into_iter().map(|mistake| Report::new(mistake, file, text)).collect())
     }
 
-    /// Returns what is wrong, without the place.
+    /// Returns what is wrong with the first mistake, without the place.
     #[must_use]
     pub fn message(&self) -> &str {
-        &self.0.message
+        self.0.first().map_or("", |report| &report.message)
     }
 
-    /// Returns the line of the mistake, from 1, if it has a place.
+    /// Returns the line of the first mistake, from 1, if it has a place.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
-        self.0.place.as_ref().map(|place| place.line)
+        Some(self.0.first()?.place.as_ref()?.line)
     }
 
-    /// Returns the column of the mistake in characters, from 1, if it has a place.
+    /// Returns the column of the first mistake in characters, from 1, if it has a place.
     #[must_use]
     pub fn column(&self) -> Option<usize> {
-        self.0.place.as_ref().map(|place| place.column)
+        Some(self.0.first()?.place.as_ref()?.column)
+    }
+}
+
+impl Report {
+    fn new(mut mistake: Mistake, file: &str, text: &str) -> Self {
+        let place = mistake.span.clone().map(|span| Place::new(text, span));
+        let place = place.map(|(place, line)| {
+            mistake.is_secret |= may_have_secret(line);
+            let shown = place.shown.filter(|_| !mistake.is_secret);
+            Place { shown, ..place }
+        });
+        let (message, nearest) = mistake.shown();
+        let [_, max_message, max_allowed] = MAX_CHARS;
+        Self {
+            message: short(printable(&message), max_message),
+            file: file.into(),
+            place,
+            help: nearest.map(|nearest| format!("did you mean `{nearest}`?")),
+            allowed: mistake
+                .allowed
+                .as_deref()
+                .map(|allowed| short(allowed.to_owned(), max_allowed)),
+        }
     }
 }
 
 impl Place {
-    fn new(text: &str, span: Range<usize>) -> Self {
+    /// Returns a place, and the text of its whole line.
+    fn new(text: &str, span: Range<usize>) -> (Self, &str) {
         let floor = |mut at: usize| {
             at = at.min(text.len());
             while !text.is_char_boundary(at) {
@@ -113,26 +125,28 @@ impl Place {
             text[line_start..start].chars().count(),
             text[start..end.clamp(start, line_end)].trim_end().chars().count().max(1),
         );
-        let line = mask::line(text, line_start..line_end);
+        let line = &text[line_start..line_end];
+        let characters: Vec<_> = printable(line.trim_end()).chars().collect();
         // Of a long line, the part around the mistake is shown.
         let [max, ..] = MAX_CHARS;
-        let first =
-            if line.len() > max { before.saturating_sub(max / 3).min(line.len()) } else { 0 };
-        let shown = &line[first..line.len().min(first + max)];
+        let (length, mut first) = (characters.len(), 0);
+        if length > max {
+            first = before.saturating_sub(max / 3).min(length);
+        }
+        let shown = &characters[first..length.min(first + max)];
         let at = before - first;
-        Self {
+        let underlined = at..(at + width).min(shown.len().max(at + 1));
+        let place = Self {
             line: text[..start].matches('\n').count() + 1,
             column: before + 1,
-            text: shown.iter().collect(),
-            underlined: at..(at + width).min(shown.len().max(at + 1)),
-        }
+            shown: Some((shown.iter().collect(), underlined)),
+        };
+        (place, line)
     }
+}
 
-    /// Returns whether a part of what is underlined is not shown.
-    fn is_masked(&self) -> bool {
-        let Range { start, end } = self.underlined;
-        self.text.chars().skip(start).take(end - start).any(|it| it == '*')
-    }
+fn printable(text: &str) -> String {
+    text.chars().map(|it| if it.is_control() { ' ' } else { it }).collect()
 }
 
 /// Returns a text, or its start if it is long.
@@ -145,17 +159,29 @@ fn short(text: String, max: usize) -> String {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { message, file, place, allowed, help } = &*self.0;
+        for (index, report) in self.0.iter().enumerate() {
+            let between = if index > 0 { "\n\n" } else { "" };
+            write!(f, "{between}{report}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { message, file, place, allowed, help } = self;
         write!(f, "error: {message}")?;
         let number = place.as_ref().map_or(String::new(), |place| place.line.to_string());
         let margin = " ".repeat(number.len() + 1);
-        match place {
-            Some(Place { line, column, text, underlined }) => {
-                write!(f, "\n{margin}--> {file}:{line}:{column}\n{margin} |")?;
-                write!(f, "\n {number} | {text}\n{margin} | ")?;
+        write!(f, "\n{margin}--> {file}")?;
+        if let Some(Place { line, column, shown }) = place {
+            write!(f, ":{line}:{column}")?;
+            if let Some((text, underlined)) = shown {
+                write!(f, "\n{margin} |\n {number} | {text}\n{margin} | ")?;
                 write!(f, "{}{}", " ".repeat(underlined.start), "^".repeat(underlined.len()))?;
+            } else {
+                write!(f, "\n{margin} = the line is not shown, because it may have a secret")?;
             }
-            None => write!(f, "\n{margin}--> {file}")?,
         }
         for (name, text) in [("allowed", allowed), ("help", help)] {
             if let Some(text) = text {

@@ -10,13 +10,13 @@ mod follower;
 mod format;
 mod keys;
 mod layer;
-mod mask;
 mod plan;
 mod rules;
 mod shared;
 mod spec;
 mod status;
 mod store;
+mod summary;
 mod watch;
 
 pub use self::{

@@ -31,24 +31,30 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// Returns the first mistake.
-    pub(super) fn new(spec: FileSpec, registry: &Registry) -> Result<Self, Mistake> {
-        let client_ip = client_ip(spec.client_ip.as_ref())?;
-        let policies = policies(&spec)?;
+    /// Returns all mistakes.
+    pub(super) fn new(spec: FileSpec, registry: &Registry) -> Result<Self, Vec<Mistake>> {
+        let mut mistakes = Vec::new();
+        let client_ip = client_ip(spec.client_ip.as_ref());
+        let policies = policies(&spec, &mut mistakes);
         let rules = spec.rules.iter().flatten();
-        let names: Vec<_> = policies.iter().map(|policy| policy.name()).collect();
+        let names: Vec<_> = spec.policies.0.iter().map(|(name, _)| &*name.value).collect();
         let mut of_program = BTreeMap::new();
         for rule in rules.clone() {
             for name in policies_of(&rule.value).filter(|it| !names.contains(&&*it.value)) {
                 let found = registry.get(&name.value);
-                let found = found.filter(|policy| policy.configured().1 == Source::Code);
-                let policy = found.ok_or_else(|| {
-                    let mistake = Mistake::unknown("policy", &name.value, names.iter().copied());
-                    mistake.at(name.span.clone())
-                })?;
-                of_program.insert(name.value.clone(), policy);
+                match found.filter(|policy| policy.configured().1 == Source::Code) {
+                    Some(policy) => drop(of_program.insert(name.value.clone(), policy)),
+                    None => {
+                        let unknown =
+                            Mistake::unknown("policy", &name.value, names.iter().copied());
+                        mistakes.push(unknown.at(name.span.clone()));
+                    }
+                }
             }
-            validate(&rule.value)?;
+            validate(&rule.value, &mut mistakes);
+            let of_file = policies.iter();
+            let known = of_file.chain(of_program.values().map(Registered::policy));
+            known.for_each(|policy| validate_costs(&rule.value, policy, &mut mistakes));
         }
         let listed: Vec<_> = rules.clone().map(|rule| &rule.value).collect();
         for (index, rule) in listed.iter().enumerate() {
@@ -59,10 +65,19 @@ impl Plan {
             lines += 1 + rule.value.trials.len();
             if lines > Charges::MAX {
                 let mistake = rule.mistake("too many rules and trials");
-                return Err(mistake.allowed(format_args!("{} together", Charges::MAX)));
+                mistakes.push(mistake.allowed(format_args!("{} together", Charges::MAX)));
+                break;
             }
         }
-        let store = StoreConfig::new(&spec)?;
+        let store = StoreConfig::new(&spec);
+        let (client_ip, store) = match (client_ip, store) {
+            (Ok(client_ip), Ok(store)) if mistakes.is_empty() => (client_ip, store),
+            (client_ip, store) => {
+                mistakes.extend(client_ip.err().into_iter().chain(store.err()));
+                mistakes.sort_by_key(|mistake| mistake.span.as_ref().map(|span| span.start));
+                return Err(mistakes);
+            }
+        };
         let typed = |policy: Policy| {
             let keys = key_type(&spec, policy.name(), &client_ip);
             (policy, keys)
@@ -130,7 +145,7 @@ fn client_ip(spec: Option<&At<ClientIpSpec>>) -> Result<ClientIp, Mistake> {
     }
 }
 
-fn policies(spec: &FileSpec) -> Result<Vec<Policy>, Mistake> {
+fn policies(spec: &FileSpec, mistakes: &mut Vec<Mistake>) -> Vec<Policy> {
     let policy = |(name, policy): &(At<String>, _)| {
         let PolicySpec { quota, unit } = policy;
         let created = Policy::new(&name.value, *quota).map_err(|error| name.mistake(error))?;
@@ -139,32 +154,33 @@ fn policies(spec: &FileSpec) -> Result<Vec<Policy>, Mistake> {
             Some(unit) => created.with_unit(&unit.value).map_err(|error| unit.mistake(error)),
         }
     };
-    spec.policies.0.iter().map(policy).collect()
+    let created = spec.policies.0.iter().map(policy);
+    created.filter_map(|policy| policy.map_err(|mistake| mistakes.push(mistake)).ok()).collect()
 }
 
 /// Returns the names of the policies of a rule.
-fn policies_of(rule: &RuleSpec) -> impl Iterator<Item = &At<String>> {
+pub(super) fn policies_of(rule: &RuleSpec) -> impl Iterator<Item = &At<String>> {
     let tiers = rule.tiers.0.iter().map(|(_, policy)| policy);
     [&rule.policy].into_iter().chain(tiers).chain(&rule.trials)
 }
 
-fn validate(rule: &RuleSpec) -> Result<(), Mistake> {
-    let wrong = |span: &Range<usize>, message: &str| Err(Mistake::new(message).at(span.clone()));
-    validate_key(&rule.key.value, &rule.key.span)?;
+fn validate(rule: &RuleSpec, mistakes: &mut Vec<Mistake>) {
+    mistakes.extend(validate_key(&rule.key.value, &rule.key.span).err());
+    let mut wrong = |span: &Range<usize>, message: &str| {
+        mistakes.push(Mistake::new(message).at(span.clone()));
+    };
     match (&rule.tier, rule.tiers.0.first()) {
-        (Some(tier), None) => {
-            return wrong(&tier.span, "`tier` without `tiers`, the policies by tier");
-        }
+        (Some(tier), None) => wrong(&tier.span, "`tier` without `tiers`, the policies by tier"),
         (None, Some((first, _))) => {
-            return wrong(
-                &first.span,
-                "`tiers` without `tier`, which says where the tier is found",
-            );
+            wrong(&first.span, "`tiers` without `tier`, which says where the tier is found");
         }
         _ => {}
     }
     if let Some(only) = rule.only.as_ref().filter(|only| only.value.is_empty()) {
-        return wrong(&only.span, "`only` without a route: the rule would apply to no request");
+        wrong(&only.span, "`only` without a route: the rule would apply to no request");
+    }
+    for trial in rule.trials.iter().filter(|trial| trial.value == rule.policy.value) {
+        wrong(&trial.span, "the policy of a rule cannot be its trial");
     }
     for (route, _) in &rule.costs.0 {
         if route.value.contains('/') && Route::parse(&route.value).is_none() {
@@ -172,11 +188,29 @@ fn validate(rule: &RuleSpec) -> Result<(), Mistake> {
         }
         if !route.value.contains('/') && !is_method(&route.value) {
             let mistake = route.mistake(format_args!("found the text {:?}", route.value));
-            return Err(mistake.allowed("\"/path\", \"METHOD /path\" or \"METHOD\""));
+            mistakes.push(mistake.allowed("\"/path\", \"METHOD /path\" or \"METHOD\""));
         }
     }
-    let trial = rule.trials.iter().find(|trial| trial.value == rule.policy.value);
-    trial.map_or(Ok(()), |trial| wrong(&trial.span, "the policy of a rule cannot be its trial"))
+}
+
+/// Adds a mistake for each cost of a rule that this policy of it can never admit.
+fn validate_costs(rule: &RuleSpec, policy: &Policy, mistakes: &mut Vec<Mistake>) {
+    let mut names = rule.tiers.0.iter().map(|(_, policy)| policy).chain([&rule.policy]);
+    let (name, capacity) = (policy.name(), policy.quota().capacity());
+    // A shadow denies nothing.
+    if rule.shadow || !names.any(|it| it.value == name) {
+        return;
+    }
+    let by_route = rule.costs.0.iter().map(|(route, cost)| (&route.span, *cost));
+    let costs = rule.cost.iter().map(|cost| (&cost.span, cost.value)).chain(by_route);
+    for (span, cost) in costs.filter(|(_, cost)| *cost > capacity) {
+        let message = format!(
+            "the cost is {cost}, and the policy `{name}` admits at most {capacity} at once, so each \
+             request would be denied"
+        );
+        mistakes
+            .push(Mistake::new(message).allowed(format_args!("up to {capacity}")).at(span.clone()));
+    }
 }
 
 /// Checks that no request is charged to one key under one policy by two rules.

@@ -32,6 +32,11 @@ impl Rules {
         Some(Self { rules, spec })
     }
 
+    /// Returns the fields of the configuration.
+    pub(super) fn spec(&self) -> &FileSpec {
+        &self.spec
+    }
+
     /// Returns a layer with these rules over a limiter, or `None` without a rule.
     pub(super) fn layer(&self, limiter: &Limiter) -> Option<RateLimitLayer> {
         let (first, rest) = self.rules.split_first()?;
@@ -79,8 +84,10 @@ fn with_costs(rule: Rule, spec: &RuleSpec) -> Rule {
     let costs = spec.costs.0.iter().map(|(name, cost)| (&*name.value, *cost));
     let (routes, methods): (Vec<_>, Vec<_>) = costs.partition(|(name, _)| name.contains('/'));
     let method = |(name, cost): (&str, u64)| Some((name.parse::<Method>().ok()?, cost));
-    let (methods, others): (Vec<_>, _) =
-        (methods.into_iter().filter_map(method).collect(), spec.cost.unwrap_or(1));
+    let (methods, others): (Vec<_>, _) = (
+        methods.into_iter().filter_map(method).collect(),
+        spec.cost.as_ref().map_or(1, |cost| cost.value),
+    );
     let by_method = move |parts: &Parts| {
         let found = methods.iter().find(|(method, _)| *method == parts.method);
         found.map_or(others, |(_, cost)| *cost)

@@ -7,16 +7,16 @@ use std::{
 
 use arc_swap::ArcSwap;
 use plimsoll::Limiter;
-use serde::Deserialize;
 
 use super::{
     ConfigError, ConfigStatus, Format, StoreConfig,
-    document::{Mistake, parse},
+    document::{Mistake, read},
     file::File,
     follower::{Change, Follower},
     plan::Plan,
     rules::Rules,
     spec::FileSpec,
+    summary,
     watch::Watch,
 };
 use crate::registry::{Registry, Source};
@@ -60,6 +60,16 @@ impl Shared {
         let status = ArcSwap::from_pointee(ConfigStatus::first(&name));
         let (state, watch) = (Mutex::new(state), Watch::default());
         Ok(Self { name, format, registry, store, status, state, file, watch })
+    }
+
+    /// Returns the rules in force, one in each text.
+    pub(super) fn rules(&self) -> Vec<String> {
+        summary::rules(self.state().rules.spec())
+    }
+
+    /// Returns hints on the configuration in force.
+    pub(super) fn hints(&self) -> Vec<String> {
+        summary::hints(self.state().rules.spec())
     }
 
     pub(super) fn status(&self) -> ConfigStatus {
@@ -167,28 +177,26 @@ fn apply(
     name: &str,
     needs_rules: bool,
 ) -> Result<(Rules, StoreConfig), ConfigError> {
-    let apply = |text: &str| {
-        let is_blank = text.trim().is_empty();
-        let document = if is_blank { None } else { Some(parse(text, format)?) };
-        let document = document.filter(|document| !document.is_empty());
-        let Some(document) = document else {
+    let apply = |text: &str| -> Result<_, Vec<Mistake>> {
+        if text.trim().is_empty() || parse(text, format)?.is_empty() {
             // A lost text must not end the limits.
-            return Err(Mistake::new("the file is empty").allowed("`policies = {}` for no limits"));
-        };
-        let plan = Plan::new(FileSpec::deserialize(&document)?, registry)?;
-        if needs_rules && !plan.has_rules() {
-            return Err(no_rules());
+            let empty = Mistake::new("the file is empty");
+            return Err(empty.allowed("`policies = {}` for no limits").into());
         }
-        plan.apply(registry, &Source::File(name.into()))
+        let plan = Plan::new(read::<FileSpec>(text, format)?, registry)?;
+        if needs_rules && !plan.has_rules() {
+            return Err(no_rules().into());
+        }
+        Ok(plan.apply(registry, &Source::File(name.into()))?)
     };
     let applied = match std::str::from_utf8(bytes) {
         Ok(text) => apply(text),
         Err(error) => {
             let at = error.valid_up_to();
-            Err(Mistake::new("the file is not UTF-8").at(at..at))
+            Err(Mistake::new("the file is not UTF-8").at(at..at).into())
         }
     };
-    applied.map_err(|mistake| ConfigError::new(mistake, name, &String::from_utf8_lossy(bytes)))
+    applied.map_err(|mistakes| ConfigError::new(mistakes, name, &String::from_utf8_lossy(bytes)))
 }
 
 fn no_rules() -> Mistake {

@@ -6,7 +6,7 @@ mod servers;
 mod typed;
 
 use std::{
-    fs,
+    env, fs,
     path::PathBuf,
     process::{Command, Output, Stdio},
     time::Duration,
@@ -431,6 +431,9 @@ async fn a_file_is_checked() {
     let file = service.folder.join("limits.toml").display().to_string();
     let valid = service.prints(&["check-config", &file]).await;
     assert!(valid.contains("is valid, with 2 policies") && valid.contains("5/10min"), "{valid}");
+    let is_shown = |part: &str| assert!(valid.contains(part), "{part}: {valid}");
+    is_shown("\n  policy  demo  ");
+    is_shown("\n  rule    demo by ");
     fs::write(&file, CONFIG.replace("policy = \"demo\"", "polcy = \"demo\"")).expect("written");
     let message = service.fails(&["check-config", &file]).await;
     assert!(message.contains("polcy") && message.contains("policy"), "{message}");
@@ -439,6 +442,48 @@ async fn a_file_is_checked() {
     let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(answer["valid"], false);
     assert!(answer["error"].as_str().expect("a text").contains("polcy"), "{answer}");
+}
+
+#[test]
+fn a_check_prints_the_rules_and_what_is_probably_not_meant() {
+    let folder = env::temp_dir().join(format!("plimsoll-check-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let check = |text: &str| {
+        let file = folder.join("limits.toml");
+        fs::write(&file, text).expect("written");
+        let output = plimsoll(&["check-config", &file.display().to_string()]).output();
+        let output = output.expect("started");
+        let printed = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+        (output.status.success(), printed)
+    };
+    let policies = "policies.api = '100/min token-bucket(10)'\npolicies.old = '5/min'\n";
+    let rule = "[[rules]]\npolicy = 'api'\nkey = 'peer_ip'\ncost = 2\n";
+    let redis = "[store.redis]\nurl = 'redis://shop:p@ss-word@localhost/99'\n";
+    let (is_valid, printed) = check(&[policies, rule, redis].concat());
+    assert!(is_valid, "{printed}");
+    for line in [
+        "is valid, with 2 policies and 1 rule\n",
+        "  policy  api  100/min token-bucket(10)\n",
+        "  rule    api by peer_ip, cost 2\n",
+        "  hint    no rule uses the policy `old`\n",
+        "  hint    a URL of Redis names the database 99, and ",
+        "  hint    a URL of Redis has a user or a password with a bare `@`",
+    ] {
+        assert!(printed.contains(line), "{line}: {printed}");
+    }
+    assert!(!printed.contains("ss-word"), "{printed}");
+    let (is_valid, printed) = check(policies);
+    assert!(is_valid && printed.matches("  hint    ").count() == 1, "{printed}");
+    assert!(printed.contains("there are no rules: a layer refuses the file"), "{printed}");
+    for (wrong, line) in [
+        (rule.replace('2', "11"), "the policy `api` admits at most 10 at once"),
+        (redis.replace('@', "/@"), "percent-encoded"),
+        (redis.replace('@', "#@"), "percent-encoded"),
+    ] {
+        let (is_valid, printed) = check(&[policies, &wrong].concat());
+        assert!(!is_valid && printed.contains(line), "{wrong}: {printed}");
+    }
+    fs::remove_dir_all(&folder).expect("removed");
 }
 
 #[test]

@@ -6,4 +6,5 @@ mod random;
 mod reload;
 mod rules;
 mod service;
+mod shapes;
 mod store;

@@ -12,6 +12,10 @@ use http::{
     header::{CONTENT_LENGTH, CONTENT_TYPE},
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use plimsoll_control::{
+    Format,
+    document::{self, Mistake},
+};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use tokio::time::timeout;
@@ -53,12 +57,29 @@ fn too_slow_because(detail: impl Into<String>) -> Problem {
 }
 
 fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(text).map_err(|error| match error.classify() {
-        Category::Data => {
-            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Not allowed", error.to_string())
+    // Otherwise the items of a list would be the fields, in the order of the code.
+    let is_list = text.trim_ascii_start().first() == Some(&b'[');
+    match serde_json::from_slice(text) {
+        Ok(body) if !is_list => Ok(body),
+        Err(error) if error.classify() != Category::Data => {
+            Err(Problem::new(StatusCode::BAD_REQUEST, "Malformed", error.to_string()))
         }
-        _ => Problem::new(StatusCode::BAD_REQUEST, "Malformed", error.to_string()),
-    })
+        _ => Err(not_allowed::<T>(text)),
+    }
+}
+
+/// Returns the problem of a body that is JSON of another form. It names all mistakes.
+#[cold]
+fn not_allowed<T: DeserializeOwned>(text: &[u8]) -> Problem {
+    let text = str::from_utf8(text).unwrap_or_default();
+    let mistakes = document::read::<T>(text, Format::Json).err().unwrap_or_default();
+    let details: Vec<_> = mistakes.iter().map(Mistake::in_a_line).collect();
+    let detail = if details.is_empty() {
+        "The body has another form".to_owned()
+    } else {
+        details.join("; ")
+    };
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Not allowed", detail)
 }
 
 async fn read(body: HttpBody, max: usize) -> Result<Bytes, Problem> {

@@ -57,7 +57,7 @@ pub(super) struct SettleBody {
 
 /// The units that the charges of a receipt cost in the end.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a number of units, or a map of numbers by policy")]
+#[serde(untagged, expecting = "a number of units, or a table of numbers by policy")]
 enum Units {
     /// Each charge costs this.
     Each(u64),

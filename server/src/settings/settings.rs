@@ -8,7 +8,7 @@ use std::{
 };
 
 use plimsoll::OnFailure;
-use plimsoll_control::admin::Access;
+use plimsoll_control::{ConfigError, Format, admin::Access, document};
 
 use super::{
     Address, Bounds, LogFormat,
@@ -164,10 +164,9 @@ fn read(path: &Path) -> Result<Options, SettingsError> {
     let text = fs::read_to_string(path).map_err(|error| {
         SettingsError::with_text(format!("the settings {name} cannot be read: {error}"))
     })?;
-    let mut options: Options = toml::from_str(&text).map_err(|error| {
-        // The whole text of the error shows the line, which may have a token.
-        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-        SettingsError::with_text(format!("{name}:{line}: {}", error.message()))
+    let mut options: Options = document::read(&text, Format::Toml).map_err(|mistakes| {
+        let error = ConfigError::new(mistakes, &name.to_string(), &text);
+        SettingsError::with_text(error.to_string())
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));
     for path in options.config.iter_mut().chain(&mut options.envoy_config).flatten() {

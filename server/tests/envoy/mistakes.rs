@@ -1,6 +1,9 @@
 //! Mistakes in configurations.
 
+use plimsoll_control::ConfigError;
 use plimsoll_server::envoy::{EnvoyConfig, EnvoyOptions};
+use plimsoll_testing::shapes::{Wrong, word_of_rust, wrong_shapes};
+use serde_json::{Value, json};
 
 fn error(yaml: &str) -> String {
     let read = EnvoyConfig::from_text("limits.yaml", yaml, EnvoyOptions::default());
@@ -64,7 +67,7 @@ fn each_mistake_says_where_it_is_and_what_is_allowed() {
             "the name of the limit to replace is empty",
         ),
         (descriptor("value: plain\nshare_threshold: true"), "limits.yaml:5:22", "needs a pattern"),
-        (limit("quota: 100/minut"), "limits.yaml:4:26", "did you mean `minute`?"),
+        (limit("quota: 100/minut"), "limits.yaml:4:26", "did you mean `100/minute`?"),
         (
             limit("quota: 100/min, unit: day"),
             "limits.yaml:4:",
@@ -87,6 +90,80 @@ fn each_mistake_says_where_it_is_and_what_is_allowed() {
         assert!(error.contains(&format!("--> {place}")), "{yaml}\n{error}");
         assert!(error.contains(message), "{yaml}\n{error}");
     }
+}
+
+#[test]
+fn values_of_wrong_types_are_shown_together_in_words() {
+    let limit = json!({
+        "unit": "day", "requests_per_unit": 5, "unlimited": false, "name": "n",
+        "replaces": [{ "name": "other" }],
+    });
+    let descriptor = json!({
+        "key": "user", "value": "x*", "rate_limit": limit, "shadow_mode": true, "quota_mode": true,
+        "detailed_metric": true, "value_to_metric": true, "share_threshold": true, "count_denied": true,
+        "metadata": { "plan": "free" },
+        "descriptors": [{ "key": "path", "rate_limit": { "quota": "5/min" } }],
+    });
+    let file = json!({ "domain": "shop", "descriptors": [descriptor] });
+    let mistakes = |file: &Value| -> Vec<String> {
+        // JSON is YAML too.
+        let text = serde_json::to_string_pretty(file).expect("a text");
+        let read = EnvoyConfig::from_text("limits.yaml", &text, EnvoyOptions::default());
+        let errors = read.err().map(|error| error.errors().to_vec()).unwrap_or_default();
+        let shown = |error: &ConfigError| {
+            let (error, message) = (error.to_string(), error.message());
+            let allowed = error.lines().find_map(|line| line.split_once("= allowed: "));
+            format!("{message}, {}", allowed.map_or("", |it| it.1))
+        };
+        errors.iter().map(shown).collect()
+    };
+    assert_eq!(mistakes(&file), Vec::<String>::new());
+    let (mut found, mut last): (usize, Option<(Wrong, Vec<String>)>) = (0, None);
+    for wrong in wrong_shapes(&file) {
+        let document = wrong.in_document(&file);
+        let alone = mistakes(&document);
+        assert_eq!(word_of_rust(&alone.concat()), None, "{wrong:?}: {alone:?}");
+        // A value of the right type that is not allowed is found later.
+        if !alone.iter().any(|it| it.starts_with("found ") || it.starts_with("unknown field ")) {
+            continue;
+        }
+        found += 1;
+        if let Some((other, before)) = last.filter(|(it, _)| it.is_apart_from(&wrong)) {
+            let (mut both, mut expected) =
+                (mistakes(&other.in_document(&document)), [before, alone.clone()].concat());
+            both.sort();
+            expected.sort();
+            assert_eq!(both, expected, "{wrong:?} and {other:?}");
+        }
+        last = Some((wrong, alone));
+    }
+    assert!(found > 120, "{found}");
+}
+
+/// YAML 1.1, which envoyproxy/ratelimit reads, has other words for truth values, and octal numbers.
+#[test]
+fn values_of_yaml_1_1_are_read_where_they_mean_one_thing() {
+    let dump = |lines: &str| {
+        let read =
+            EnvoyConfig::from_text("limits.yaml", &descriptor(lines), EnvoyOptions::default());
+        read.map(|config| config.dump()).map_err(|error| error.to_string())
+    };
+    let limit = "rate_limit: { unit: day, requests_per_unit: 5 }";
+    for (word, is_shadow) in
+        [("yes", true), ("On", true), ("y", true), ("no", false), ("OFF", false), ("true", true)]
+    {
+        let dump = dump(&format!("shadow_mode: {word}\n{limit}")).expect(word);
+        assert!(dump.contains(&format!("shadow_mode: {is_shadow}")), "{word}: {dump}");
+    }
+    // Where a text is needed, the words are texts, and numbers are as they are written.
+    for value in ["yes", "off", "010", "007", "1_000"] {
+        let dump = dump(&format!("value: {value}\n{limit}")).expect(value);
+        assert!(dump.contains(&format!("user_{value}")), "{value}: {dump}");
+    }
+    let error = |lines: &str| dump(lines).expect_err(lines);
+    assert!(error("shadow_mode: \"yes\"").contains("found the text \"yes\""));
+    let octal = error("rate_limit: { unit: day, requests_per_unit: 010 }");
+    assert!(octal.contains("found a number that begins with 0"), "{octal}");
 }
 
 #[test]

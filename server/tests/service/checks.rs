@@ -1,5 +1,6 @@
 //! Checks, looks and resets.
 
+use plimsoll_testing::shapes::{Wrong, word_of_rust, wrong_shapes};
 use serde_json::json;
 
 use crate::support::{Service, requests_are_described, send};
@@ -133,6 +134,48 @@ fn a_reset_gives_a_key_all_of_its_units() {
     ]});
     assert_eq!(service.post("/v1/reset", &body.to_string()).json(), json!({"keys": 1}));
     assert_eq!(service.check("demo", "alice", 5).status, 200);
+}
+
+/// A body of wrong types is refused with all of its mistakes, in words for people who do not know Rust.
+#[test]
+fn bodies_of_wrong_types_are_refused_with_all_mistakes_in_words() {
+    let service = Service::start(&[]);
+    let charge = json!({"policy": "demo", "key": "alice", "cost": 1, "shadow": false});
+    let charges = json!({"charges": [charge], "on_failure": "deny"});
+    let mut refused = 0;
+    for (path, body) in [
+        ("/v1/check", charges),
+        ("/v1/reset", json!({"keys": [{"policy": "demo", "key": "alice"}]})),
+        ("/v1/slots/release", json!({"slot": "text"})),
+        ("/v1/settle", json!({"receipt": "text", "units": {"demo": 1}})),
+    ] {
+        let mut last: Option<(Wrong, String)> = None;
+        for wrong in wrong_shapes(&body) {
+            let document = wrong.in_document(&body);
+            let reply = service.post(path, &document.to_string());
+            let detail = reply.json()["detail"].as_str().unwrap_or_default().to_owned();
+            // A value of the right type that is not allowed is found later, and one at a time.
+            if reply.status != 422 || !detail.contains('`') {
+                continue;
+            }
+            assert_eq!(word_of_rust(&detail), None, "{path}: {wrong:?}: {detail}");
+            refused += 1;
+            if let Some((other, before)) = last.filter(|(it, _)| it.is_apart_from(&wrong)) {
+                let both = service.post(path, &other.in_document(&document).to_string());
+                let both = both.json()["detail"].as_str().unwrap_or_default().to_owned();
+                let has_all = [&before, &detail].iter().all(|it| both.contains(&***it));
+                assert!(has_all, "{path}: {wrong:?} and {other:?}: {both}");
+            }
+            last = Some((wrong, detail));
+        }
+    }
+    assert!(refused > 100, "{refused}");
+    for list in ["[]", " [[]]", r#"[[{"policy": "demo", "key": "alice"}], null]"#] {
+        let reply = service.post("/v1/check", list);
+        let expected =
+            (422, "found a list, allowed is a table with the fields `charges`, `on_failure`");
+        assert_eq!((reply.status, &*reply.field("detail")), expected);
+    }
 }
 
 #[test]

@@ -1,8 +1,14 @@
 //! Flags, environment variables, the settings file, and what they print.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
-use plimsoll_testing::servers::directory;
+use clap::Parser;
+use plimsoll_server::settings::Flags;
+use plimsoll_testing::{
+    servers::directory,
+    shapes::{Wrong, word_of_rust, wrong_shapes},
+};
+use serde_json::{Map, Value};
 
 use crate::support::{Service, program};
 
@@ -68,7 +74,15 @@ fn a_check_reads_the_urls_of_redis_and_connects_to_none() {
     let file = |url: &str| {
         write(&folder, "limits.toml", &format!("policies.a = '1/s'\nstore.redis.url = '{url}'"))
     };
-    let wrong = ["http://user:the-password@x/", "redis://user:the-password@x:99999/", "x", ""];
+    let wrong = [
+        "http://user:the-password@x/",
+        "redis://user:the-password@x:99999/",
+        "redis://user:the/the-password@x/",
+        "redis://user:1#the-password@x/",
+        "redis://user:1?the-password@x/",
+        "x",
+        "",
+    ];
     for url in wrong {
         for (field, arguments) in [
             ("redis", &["--redis", url][..]),
@@ -84,7 +98,7 @@ fn a_check_reads_the_urls_of_redis_and_connects_to_none() {
     }
     let wrong_file = file("redis://user:the-password@x:99999/");
     let (code, _, error) = output(&["--check", "--config", &wrong_file], &[]);
-    assert!(code == Some(1) && error.contains("store is not valid"), "{error}");
+    assert!(code == Some(1) && error.contains("limits.toml:2:"), "{error}");
     assert!(!error.contains("the-password"), "{error}");
     // No server is at these ports.
     let right_file = file("rediss://user:the-password@127.0.0.1:1/2");
@@ -118,12 +132,10 @@ fn a_check_names_the_store_of_a_region_whose_url_is_wrong() {
         (Some(0), "the settings and the limits are valid: 1 policy\n"),
         "{error}"
     );
-    // A wrong form is found in the file, and the rest when the URL is read.
-    for (wrong, in_local, in_home) in [
-        ("http://user:the-password@x/", "limits.toml:2:", "limits.toml:3:"),
-        ("redis://user:the-password@x:99999/", "is not valid: local: ", "is not valid: home: "),
-    ] {
-        for (local, home, expected) in [(wrong, right, in_local), (right, wrong, in_home)] {
+    for wrong in ["http://user:the-password@x/", "redis://user:the-password@x:99999/"] {
+        for (local, home, expected) in
+            [(wrong, right, "limits.toml:2:"), (right, wrong, "limits.toml:3:")]
+        {
             let (code, out, error) = check(local, home);
             assert_eq!((code, &*out), (Some(1), ""), "{error}");
             assert!(error.contains(expected), "{expected}: {error}");
@@ -210,6 +222,91 @@ fn flags_are_before_variables_and_both_before_the_file() {
     assert_eq!((of_flags.post("/v1/check", &body).status, expires(&of_flags)), (422, 1_800.0));
 }
 
+/// A settings file with each field that it can have.
+fn every_setting() -> Value {
+    let text = r#"{
+        "http": "off", "grpc": "off", "admin": "off", "unauthenticated": true, "config": ["limits.toml"],
+        "envoy-config": ["envoy.yaml"], "on-failure": "deny", "receipt-lifetime": "1min",
+        "redis-sentinels": ["redis://one", "redis://two"], "redis-primary": "main", "redis-lazy": true,
+        "overrides-redis": "redis://one", "max-connections": 100, "max-body": "64KiB",
+        "max-head": "16KiB", "head-timeout": "10s", "request-timeout": "10s", "idle-timeout": "10s",
+        "max-connection-age": "1h", "drain": "1s", "shutdown-timeout": "10s", "log-format": "json",
+        "log": "info", "instance": "one", "show-keys": true, "token": "0123456789abcdef",
+        "admin-token": "0123456789abcde0", "receipt-secret": "0123456789abcdef",
+        "clients": [{ "name": "a", "token": "0123456789abcde1", "policies": ["*"] }],
+        "operators": [{ "name": "o", "token": "0123456789abcde2", "role": "read" }],
+        "envoy": {
+            "decide": "each", "algorithm": "fixed-window", "merge-domains": true, "shadow-mode": true,
+            "quota-mode": true, "on-failure": "deny", "dynamic-metadata": true,
+            "near-limit-percent": 80,
+            "headers": { "ratelimit": true, "limit": { "limit": "l", "remaining": "r", "reset": "t" } }
+        }
+    }"#;
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// Writes JSON as TOML, or returns `None` if it has null or a number that TOML has not.
+fn toml(value: &Value) -> Option<String> {
+    let fields = |fields: &Map<String, Value>, equals: &str, between: &str| {
+        let fields = fields.iter().map(|(name, it)| Some(format!("{name:?}{equals}{}", toml(it)?)));
+        Some(fields.collect::<Option<Vec<_>>>()?.join(between))
+    };
+    Some(match value {
+        Value::Null => return None,
+        Value::Number(number) if number.as_u64() > Some(i64::MAX as u64) => return None,
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(toml).collect::<Option<Vec<_>>>()?.join(", "))
+        }
+        Value::Object(table) => format!("{{ {} }}", fields(table, " = ", ", ")?),
+        other => other.to_string(),
+    })
+}
+
+/// Returns the mistakes of a settings file, without their places.
+fn mistakes_of(settings: &Value, file: &Path) -> Option<Vec<String>> {
+    let fields = settings.as_object().expect("a table").iter();
+    let lines = fields.map(|(name, value)| Some(format!("{name} = {}\n", toml(value)?)));
+    fs::write(file, lines.collect::<Option<String>>()?).expect("written");
+    let flags = Flags::try_parse_from(["plimsoll-server", "--settings", file.to_str()?]);
+    let Err(error) = flags.expect("flags").settings() else { return Some(Vec::new()) };
+    let error = error.to_string();
+    let without_place = |mistake: &str| {
+        let lines = mistake.lines().filter(|line| !line.contains("-->"));
+        lines.map(str::trim).collect::<Vec<_>>().join("\n")
+    };
+    Some(error.split("\n\n").map(without_place).collect())
+}
+
+#[test]
+fn settings_of_wrong_types_are_shown_together_in_words() {
+    let (file, settings) = (directory().join("settings.toml"), every_setting());
+    assert_eq!(mistakes_of(&settings, &file), Some(Vec::new()));
+    let (mut found, mut last): (usize, Option<(Wrong, Vec<String>)>) = (0, None);
+    for wrong in wrong_shapes(&settings) {
+        let document = wrong.in_document(&settings);
+        let Some(alone) = mistakes_of(&document, &file).filter(|it| !it.is_empty()) else {
+            continue;
+        };
+        assert_eq!(word_of_rust(&alone.concat()), None, "{wrong:?}: {alone:?}");
+        if !alone[0].starts_with("error: ") {
+            // A value of the right type that is not allowed is found later.
+            continue;
+        }
+        found += 1;
+        if let Some((other, mistakes)) = last.filter(|(other, _)| other.is_apart_from(&wrong)) {
+            let (mut both, mut expected) = (
+                mistakes_of(&other.in_document(&document), &file).expect("TOML"),
+                [mistakes, alone.clone()].concat(),
+            );
+            both.sort();
+            expected.sort();
+            assert_eq!(both, expected, "{wrong:?} and {other:?}");
+        }
+        last = Some((wrong, alone));
+    }
+    assert!(found > 250, "{found}");
+}
+
 #[test]
 fn secrets_are_checked_and_not_printed() {
     let folder = directory();
@@ -220,10 +317,8 @@ fn secrets_are_checked_and_not_printed() {
         (client("with a space in the secret"), "16 to 1024 printable"),
         (client("${NOT_SET_ANYWHERE}"), "not set"),
         (client("a-long-secret-00").repeat(2), "another client"),
-        (
-            format!("{}tokn = 1\n", client("a-long-secret-00")),
-            "settings.toml:5: unknown field `tokn`",
-        ),
+        (format!("{}tokn = 1\n", client("a-long-secret-00")), "= help: did you mean `token`?"),
+        (format!("{}tokn = 1\n", client("a-long-secret-00")), "settings.toml:5:1"),
         ("token = 'a-long-secret-00\n".to_owned(), "settings.toml:1"),
         (
             "[[clients]]\nname = 'a'\ntoken = 'a-long-secret-00'\npolicies = []\n".to_owned(),

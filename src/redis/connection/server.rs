@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
     ProtocolVersion, PushInfo, PushKind, RedisError,
 };
 
@@ -37,6 +37,12 @@ impl ServerConnector {
     ///
     /// Returns an error if the URL is not valid, or needs TLS and this crate was built without `redis-tls`.
     pub(in crate::redis) fn from_url(url: &str, config: &RedisConfig) -> Result<Self, RedisError> {
+        // A part of the password would be the port or the path, and a part of the user the host.
+        let authority = url.strip_prefix("redis://").or_else(|| url.strip_prefix("rediss://"));
+        let user = authority.and_then(|it| it.rsplit_once('@'));
+        if user.is_some_and(|(user, _)| user.contains(['/', '?', '#'])) {
+            return Err((ErrorKind::InvalidClientConfig, "a part is not percent-encoded").into());
+        }
         Self::new(url.into_connection_info()?, config, Resolver::new())
     }
 

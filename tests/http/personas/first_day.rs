@@ -1,6 +1,7 @@
 //! The mistakes of a first day: what the program and the compiler answer.
 
 use std::{
+    cell::Cell,
     env,
     error::Error as StdError,
     fs,
@@ -10,6 +11,8 @@ use std::{
 };
 
 use plimsoll::{Error, ErrorKind, Limiter, Policy, Quota, RateLimitLayer};
+use plimsoll_testing::seed::property;
+use proptest::{collection::vec, prelude::*, sample::select};
 
 #[test]
 fn a_quota_is_a_text_too() {
@@ -23,44 +26,39 @@ fn a_quota_is_a_text_too() {
 
     let error = Policy::new("api", "100/minit").unwrap_err();
     assert!(
-        error.is_invalid() && error.to_string().contains("did you mean \"minute\"?"),
+        error.is_invalid() && error.to_string().contains("did you mean \"100/minute\"?"),
         "{error}"
     );
     let error = RateLimitLayer::per_ip(Limiter::in_memory(), "0/min").unwrap_err();
     assert!(error.to_string().starts_with("limit is 0, allowed is"), "{error}");
 }
 
-/// Each answer names the word that is wrong, and the nearest right one.
+/// Each answer names the word that is wrong, and the nearest quota.
 #[test]
-fn a_wrong_word_is_named_with_the_nearest_right_one() {
+fn a_wrong_word_is_named_with_the_nearest_right_text() {
     for (text, word, nearest) in [
-        ("5/min token_bucket(5)", "token_bucket(5)", "token-bucket(5)"),
-        ("5/min TokenBucket(5)", "TokenBucket(5)", "token-bucket(5)"),
-        ("5/min token-buckets(5", "token-buckets(5", "token-bucket(5)"),
-        ("5/min token-bucket", "token-bucket", "token-bucket(NUMBER)"),
-        ("5/min slidinglog", "slidinglog", "sliding-log"),
-        ("5/min fixed leased(5s)", "fixed", "fixed-window"),
-        ("5/min sliding-log(5)", "sliding-log(5)", "sliding-log"),
-        ("5/mins", "mins", "min"),
-        ("5/10Sec", "10Sec", "10sec"),
-        ("5/minuet sliding-log", "minuet", "minute"),
+        ("5/min token_bucket(5)", "token_bucket(5)", "5/min token-bucket(5)"),
+        ("5/min TokenBucket(5)", "TokenBucket(5)", "5/min token-bucket(5)"),
+        ("5/min token-buckets(5", "token-buckets(5", "5/min token-bucket(5)"),
+        ("5/min slidinglog", "slidinglog", "5/min sliding-log"),
+        ("5/min fixed leased(5s)", "fixed", "5/min fixed-window leased(5s)"),
+        ("5/mins", "mins", "5/min"),
+        ("5/10Sec", "10Sec", "5/10sec"),
+        ("5/minuet sliding-log", "minuet", "5/minute sliding-log"),
+        ("5/mins fixedwindow", "mins", "5/min fixed-window"),
         ("5 / min", "5", "5/min"),
+        ("100 per mins", "100", "100/min"),
         ("100 per minute sliding-log", "100", "100/minute sliding-log"),
-        ("1,000/h", "1,000", "1000"),
-        ("5/min lease(500ms)", "lease(500ms)", "leased(500ms)"),
-        ("5/min sliding-log leased(500)", "leased(500)", "leased(500ms)"),
+        ("1,000/h", "1,000", "1000/h"),
+        ("1'000'000/wek", "1'000'000", "1000000/week"),
+        ("5/min lease(500ms)", "lease(500ms)", "5/min leased(500ms)"),
+        ("5/min sliding-log leased(500)", "leased(500)", "5/min sliding-log leased(500ms)"),
     ] {
         let error = text.parse::<Quota>().expect_err(text).to_string();
         let expected = format!("quota is {text:?}, in which {word:?} is not ");
         assert!(error.starts_with(&expected), "{error}");
         let expected = format!("(did you mean {nearest:?}?), allowed is LIMIT/WINDOW");
         assert!(error.contains(&expected), "{error}");
-        let right = text.replacen(word, &nearest.replace("NUMBER", "5"), 1);
-        let right =
-            if nearest.starts_with(word) && nearest.contains('/') { nearest } else { &right };
-        if !right.contains("leased(5s)") && !right.contains("leased(500ms)") {
-            right.parse::<Quota>().expect("the nearest word is right");
-        }
     }
     for (text, word) in [
         ("", ""),
@@ -70,12 +68,88 @@ fn a_wrong_word_is_named_with_the_nearest_right_one() {
         ("0,000/min", "0,000"),
         ("5/fortnight", "fortnight"),
         ("5/min gcra", "gcra"),
+        ("5/min sliding-log(5)", "sliding-log(5)"),
+        ("5/min10", "min10"),
+        ("1.5/s", "1.5"),
+        ("1.000/s", "1.000"),
+        ("1,5/s", "1,5"),
+        ("10,00/s", "10,00"),
+        ("1,000.5/s", "1,000.5"),
         ("5/h leased(1s) sliding-log", "sliding-log"),
     ] {
         let error = text.parse::<Quota>().expect_err(text).to_string();
         assert!(error.starts_with(&format!("quota is {text:?}, in which {word:?} is ")), "{error}");
         assert!(!error.contains("did you mean"), "{error}");
     }
+}
+
+#[test]
+fn the_parameter_that_is_missing_or_too_large_is_named() {
+    for (text, why) in [
+        ("5/min token-bucket", "\"token-bucket\" needs a number in parentheses, allowed is"),
+        (
+            "5/min sliding-buckets(100000)",
+            "\"sliding-buckets(100000)\" has a number that is too large, allowed is",
+        ),
+    ] {
+        let error = text.parse::<Quota>().expect_err(text).to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn each_unit_has_its_long_names() {
+    for (short, long) in
+        [("s", "second"), ("m", "minute"), ("h", "hour"), ("d", "day"), ("w", "week")]
+    {
+        let quota = |unit: &str| format!("5/{unit}").parse::<Quota>().expect(unit);
+        assert_eq!((quota(long), quota(&format!("{long}s"))), (quota(short), quota(short)));
+    }
+}
+
+/// A suggestion is a quota, another text, and never a number that was made up.
+#[test]
+fn each_suggestion_is_a_quota() {
+    let word = select(vec![
+        "5/min",
+        "1.5/s",
+        "1,000/h",
+        "100",
+        "5 / min",
+        "1/wek",
+        "5/10Sec",
+        "per",
+        "/",
+        "min",
+        "fixed",
+        "token_bucket(5)",
+        "token-bucket",
+        "sliding-buckets(100000)",
+        "sliding-bucket(0)",
+        "concurrent",
+        "concurent",
+        "lease(500)",
+        "leased(9999999h)",
+        "leased(500)",
+        "expires(30)",
+        "expire(1s)",
+        "x",
+    ]);
+    let suggested = Cell::new(0);
+    let cases = (vec(word, 1..3), "[a-z0-9(),./']{0,1}");
+    property("suggested quotas", ProptestConfig::with_cases(3_000), cases, |(words, end)| {
+        let text = words.join(" ") + &end;
+        let Err(error) = text.parse::<Quota>() else { return Ok(()) };
+        let error = error.to_string();
+        let Some((_, rest)) = error.split_once("(did you mean \"") else { return Ok(()) };
+        let nearest = rest.split_once("\"?), allowed is").expect("an end").0;
+        prop_assert!(nearest != text && nearest.parse::<Quota>().is_ok(), "{}: {}", text, error);
+        let digits = |text: &str| text.replace(|it: char| !it.is_ascii_digit(), "");
+        prop_assert_eq!(digits(nearest), digits(&text), "{}", error);
+        suggested.set(suggested.get() + 1);
+        Ok(())
+    });
+    assert!(suggested.get() > 200, "{}", suggested.get());
 }
 
 /// `fn main() -> Result<(), Box<dyn Error>>` prints an error with `Debug`.

@@ -219,14 +219,25 @@ fn check_config(path: &Path, json: bool) -> Result<(), Failure> {
     };
     let policies = config.registry().policies();
     let names = policies.iter().map(|it| (it.policy().name(), it.policy().quota().to_string()));
+    let (rules, hints) = (config.rules(), config.hints());
     if json {
         let policies: Vec<_> =
             names.map(|(name, quota)| json!({ "name": name, "quota": quota })).collect();
-        return print(&output::json(&json!({ "valid": true, "policies": policies })));
+        let valid = json!({ "valid": true, "policies": policies, "rules": rules, "hints": hints });
+        return print(&output::json(&valid));
     }
-    let head = format!("{} is valid, with {} policies", path.display(), policies.len());
-    let policies = names.map(|(name, quota)| format!("  {name}  {quota}"));
-    print(&[vec![head], policies.collect()].concat().join("\n"))
+    let counted =
+        |count: usize, one, many| format!("{count} {}", if count == 1 { one } else { many });
+    let mut lines = vec![format!(
+        "{} is valid, with {} and {}",
+        path.display(),
+        counted(policies.len(), "policy", "policies"),
+        counted(rules.len(), "rule", "rules"),
+    )];
+    lines.extend(names.map(|(name, quota)| format!("  policy  {name}  {quota}")));
+    lines.extend(rules.iter().map(|rule| format!("  rule    {rule}")));
+    lines.extend(hints.iter().map(|hint| format!("  hint    {hint}")));
+    print(&lines.join("\n"))
 }
 
 /// Returns the end of a change as the service reads it: this far from its own time.

@@ -23,12 +23,25 @@ impl<'de> Deserializer<'de> for &'de Node {
                 _ => visitor.visit_i128(*number),
             },
             Value::Float(number) => visitor.visit_f64(*number),
-            Value::Text(text) => visitor.visit_borrowed_str(text),
-            Value::List(items) => visitor.visit_seq(Items(items)),
+            Value::Padded(number) => visitor.visit_f64(*number).map_err(|mistake| Mistake {
+                message: "found a number that begins with 0, which YAML 1.1 reads as octal".into(),
+                ..mistake
+            }),
+            Value::Text(text) | Value::Switch(text, _) => visitor.visit_borrowed_str(text),
+            Value::List(items) => visitor.visit_seq(Items { items, index: 0 }),
             Value::Table(fields) => visitor.visit_map(Fields { fields, value: None }),
             Value::Other(kind) => Err(Mistake::invalid_type(Unexpected::Other(kind), &visitor)),
         };
-        read.map_err(|mistake| mistake.or_at(&self.span))
+        read.map_err(|mistake| self.blame(mistake))
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match self.value {
+            Value::Switch(_, value) => {
+                visitor.visit_bool(value).map_err(|mistake| self.blame(mistake))
+            }
+            _ => self.deserialize_any(visitor),
+        }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
@@ -43,53 +56,61 @@ impl<'de> Deserializer<'de> for &'de Node {
         _: &'static str,
         visitor: V,
     ) -> Result<V::Value, Mistake> {
-        visitor.visit_newtype_struct(self).map_err(|mistake| mistake.or_at(&self.span))
+        visitor.visit_newtype_struct(self).map_err(|mistake| self.blame(mistake))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
-        _: &'static [&'static str],
+        fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Mistake> {
-        match (name, &self.value) {
-            (AT, _) => visitor.visit_seq(Place { node: self, given: 0 }),
+        let read = match (name, &self.value) {
+            (AT, _) => return visitor.visit_seq(Place { node: self, given: 0 }),
             // Otherwise the items would be the fields, in the order of the code.
-            (_, Value::List(_)) => {
-                Err(Mistake::invalid_type(Unexpected::Seq, &visitor).or_at(&self.span))
-            }
+            (_, Value::List(_)) => Err(Mistake::invalid_type(Unexpected::Seq, &visitor)),
             _ => self.deserialize_any(visitor),
-        }
+        };
+        read.map_err(|mistake| self.blame(mistake.of_table(fields, self.names())))
     }
 
     /// Reads an enum: the name of a variant, or a table of one field: the name and the value.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        names: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Mistake> {
-        let variant = match &self.value {
-            Value::Text(_) => Variant { name: self, value: None },
+        let read = match &self.value {
+            Value::Text(_) | Value::Switch(..) => {
+                visitor.visit_enum(Variant { name: self, value: None })
+            }
             Value::Table(fields) => match &fields[..] {
-                [(name, value)] => Variant { name, value: Some(value) },
+                // The mistake was found before.
+                [(name, value)] if name.is_wrong() || value.is_wrong() => {
+                    Err(Mistake { is_known: true, ..Mistake::default() })
+                }
+                [(name, value)] => visitor.visit_enum(Variant { name, value: Some(value) }),
                 _ => {
                     let found = format!("found a table of {} fields", fields.len());
-                    return Err(Mistake::new(found).allowed("one field").or_at(&self.span));
+                    Err(Mistake::new(found).allowed("one field"))
                 }
             },
-            _ => return self.deserialize_any(visitor),
+            _ => self.deserialize_any(visitor).map_err(|mistake| mistake.of_names(names)),
         };
-        visitor.visit_enum(variant).map_err(|mistake| mistake.or_at(&self.span))
+        read.map_err(|mistake| self.blame(mistake))
     }
 
     serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
         unit_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
 
-struct Items<'de>(&'de [Node]);
+struct Items<'de> {
+    items: &'de [Node],
+    index: usize,
+}
 
 impl<'de> SeqAccess<'de> for Items<'de> {
     type Error = Mistake;
@@ -98,16 +119,22 @@ impl<'de> SeqAccess<'de> for Items<'de> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, Mistake> {
-        let Some((first, rest)) = self.0.split_first() else { return Ok(None) };
-        self.0 = rest;
-        seed.deserialize(first).map(Some).map_err(|mistake| mistake.or_at(&first.span))
+        while let Some(item) = self.items.get(self.index) {
+            let index = self.index;
+            self.index += 1;
+            if !item.is_wrong() {
+                let read = seed.deserialize(item).map(Some);
+                return read.map_err(|mistake| item.blame(mistake).inside(&format!("[{index}]")));
+            }
+        }
+        Ok(None)
     }
 }
 
 struct Fields<'de> {
     fields: &'de [(Node, Node)],
-    /// The value of the name that was read last.
-    value: Option<&'de Node>,
+    /// The name that was read last, and its value.
+    value: Option<&'de (Node, Node)>,
 }
 
 impl<'de> MapAccess<'de> for Fields<'de> {
@@ -117,16 +144,24 @@ impl<'de> MapAccess<'de> for Fields<'de> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, Mistake> {
-        let Some(((name, value), rest)) = self.fields.split_first() else { return Ok(None) };
-        (self.fields, self.value) = (rest, Some(value));
-        seed.deserialize(name).map(Some)
+        while let Some((field, rest)) = self.fields.split_first() {
+            (self.fields, self.value) = (rest, Some(field));
+            let (name, value) = field;
+            if !name.is_wrong() && !value.is_wrong() {
+                let read = seed.deserialize(name).map(Some).map_err(|mistake| name.blame(mistake));
+                // The start of the line may belong to the value before it, whatever that is.
+                return read.map_err(|it| if name.text().is_some() { it } else { it.secret() });
+            }
+        }
+        Ok(None)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Mistake> {
-        match self.value.take() {
-            Some(value) => seed.deserialize(value).map_err(|mistake| mistake.or_at(&value.span)),
-            None => Err(Mistake::new("a value without a name")),
-        }
+        let Some((name, value)) = self.value.take() else {
+            return Err(Mistake::new("a value without a name"));
+        };
+        let read = seed.deserialize(value);
+        read.map_err(|mistake| value.blame(mistake).inside(name.text().unwrap_or_default()))
     }
 }
 
@@ -159,7 +194,9 @@ impl<'de> VariantAccess<'de> for Variant<'de> {
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Mistake> {
         match (self.value, &self.name.value) {
             (Some(value), _) => {
-                seed.deserialize(value).map_err(|mistake| mistake.or_at(&value.span))
+                let read = seed.deserialize(value);
+                let name = self.name.text().unwrap_or_default();
+                read.map_err(|mistake| value.blame(mistake).inside(name))
             }
             (None, Value::Text(name)) => {
                 let found = format!("found the name `{name}` alone");

@@ -12,9 +12,46 @@ pub struct Mistake {
     pub(in crate::config) message: String,
     /// The place in the text, in bytes.
     pub(in crate::config) span: Option<Range<usize>>,
-    pub(in crate::config) allowed: Option<String>,
+    pub(in crate::config) allowed: Option<Box<str>>,
     /// The nearest spelling that is allowed.
-    pub(in crate::config) nearest: Option<String>,
+    pub(in crate::config) nearest: Option<Box<str>>,
+    /// The path of the value, such as `rules[0].key`.
+    pub(in crate::config) path: Box<str>,
+    /// True if the mistake is in a table, or in a text, that may have a secret.
+    pub(in crate::config) is_secret: bool,
+    /// The name of a field that is missing.
+    pub(super) missing: Option<&'static str>,
+    /// True if the mistake has a place: a [`Node`](super::Node) that is wrong.
+    pub(super) is_blamed: bool,
+    /// True if the mistake follows from another one.
+    pub(super) is_known: bool,
+}
+
+/// The names of fields whose values are secret, or have a password.
+const SECRET: [&str; 17] = [
+    "url",
+    "cluster",
+    "sentinels",
+    "primary",
+    "secret",
+    "password",
+    "passwd",
+    "pass",
+    "token",
+    "credentials",
+    "partition_secret",
+    "admin-token",
+    "receipt-secret",
+    "redis-cluster",
+    "redis-sentinels",
+    "redis-primary",
+    "overrides-redis",
+];
+
+/// Returns whether a text may have a secret: it has the name of a secret field, or a URL.
+pub(in crate::config) fn may_have_secret(text: &str) -> bool {
+    let is_other = |it: char| !it.is_alphanumeric() && it != '_' && it != '-';
+    text.contains("://") || text.split(is_other).any(|word| SECRET.contains(&word))
 }
 
 impl Mistake {
@@ -24,17 +61,15 @@ impl Mistake {
         let text = message.to_string();
         // The errors of the library name what is allowed, and the nearest spelling, behind what was found.
         let (text, allowed) = match text.rsplit_once(", allowed is ") {
-            Some((message, allowed)) => (message.to_owned(), Some(allowed.to_owned())),
+            Some((message, allowed)) => (message.to_owned(), Some(allowed.into())),
             None => (text, None),
         };
         let question = text.rsplit_once(" (did you mean \"");
         let nearest = question.and_then(|(message, nearest)| {
-            Some((message.to_owned(), Some(nearest.strip_suffix("\"?)")?.to_owned())))
+            Some((message.to_owned(), Some(nearest.strip_suffix("\"?)")?.into())))
         });
         let (message, nearest) = nearest.unwrap_or((text, None));
-        // A text that is right by its spelling has another fault.
-        let nearest = nearest.filter(|nearest| !message.contains(&format!("{nearest:?}")));
-        Self { message, span: None, allowed, nearest }
+        Self { message, allowed, nearest, ..Self::default() }
     }
 
     pub(in crate::config) fn too_deep() -> Self {
@@ -47,27 +82,104 @@ impl Mistake {
         Self { span: Some(span), ..self }
     }
 
-    /// Sets the place if it is not known.
-    pub(in crate::config) fn or_at(self, span: &Range<usize>) -> Self {
-        Self { span: self.span.or_else(|| Some(span.clone())), ..self }
+    /// Adds the name of a field, or the index in a list, in which the value is.
+    pub(super) fn inside(self, name: &str) -> Self {
+        let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
+        Self { path: format!("{name}{dot}{}", self.path).into(), ..self }
+    }
+
+    /// Sets that a secret may be near, so that neither the value nor the line is written.
+    pub(in crate::config) fn secret(self) -> Self {
+        Self { is_secret: true, ..self }
+    }
+
+    /// Returns the mistake in a table with these names, and that may have these fields.
+    pub(super) fn of_table<'n>(
+        self,
+        fields: &[&str],
+        mut names: impl Iterator<Item = &'n str>,
+    ) -> Self {
+        let may_be_secret = fields.iter().any(|field| SECRET.contains(field));
+        let is_secret = self.is_secret || may_be_secret || names.any(|it| SECRET.contains(&it));
+        let is_of_rust = self.allowed.as_ref().is_some_and(|it| it.starts_with("struct "));
+        let allowed =
+            is_of_rust.then(|| format!("a table with the fields {}", listed(fields)).into());
+        Self { allowed: allowed.or(self.allowed), is_secret, ..self }
+    }
+
+    /// Returns the mistake of a value for which there are these names.
+    pub(super) fn of_names(self, names: &[&str]) -> Self {
+        let is_of_rust = self.allowed.as_ref().is_some_and(|it| it.starts_with("enum "));
+        Self { allowed: is_of_rust.then(|| listed(names).into()).or(self.allowed), ..self }
+    }
+
+    /// Returns the mistake in a line: what was found, the path of the value, what is allowed, and the nearest spelling.
+    #[must_use]
+    pub fn in_a_line(&self) -> String {
+        let (message, nearest) = self.shown();
+        let has_path = !self.is_secret && !self.path.is_empty();
+        let path = if has_path { format!("`{}`: ", self.path) } else { String::new() };
+        let allowed = self.allowed.as_ref().map(|it| format!(", allowed is {it}"));
+        let nearest = nearest.map(|it| format!(" (did you mean `{it}`?)"));
+        [path, message, allowed.unwrap_or_default(), nearest.unwrap_or_default()].concat()
+    }
+
+    /// Returns the message and the nearest spelling. If a secret may be near, they do not name the value.
+    pub(in crate::config) fn shown(&self) -> (String, Option<&str>) {
+        let Self { message, path, nearest, .. } = self;
+        if !self.is_secret {
+            return (message.clone(), nearest.as_deref());
+        }
+        let message = match message.split_once('`') {
+            Some((message, _)) if message.starts_with("unknown ") => message.trim_end(),
+            _ if message.starts_with("found ") || message.contains('"') => "found another value",
+            _ => message,
+        };
+        let place = if path.is_empty() { String::new() } else { format!("`{path}`: ") };
+        (format!("{place}{message}"), nearest.as_deref())
     }
 
     /// Sets what is allowed.
     #[must_use]
     pub fn allowed(self, allowed: impl fmt::Display) -> Self {
-        Self { allowed: Some(allowed.to_string()), ..self }
+        Self { allowed: Some(allowed.to_string().into()), ..self }
     }
 
     /// Returns the mistake of a name that is not one of the allowed names.
     pub fn unknown<'a>(what: &str, found: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
         let names: Vec<_> = names.into_iter().collect();
-        let list: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
-        let allowed = if list.is_empty() { "none".to_owned() } else { list.join(", ") };
-        let nearest = nearest(found, names).map(str::to_owned);
+        let allowed = listed(&names);
+        let nearest = nearest(found, names).map(Into::into);
         Self {
             nearest,
             ..Self::new(format_args!("unknown {what} `{}`", found.escape_debug())).allowed(allowed)
         }
+    }
+}
+
+fn listed(names: &[&str]) -> String {
+    let list: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    if list.is_empty() { "none".to_owned() } else { list.join(", ") }
+}
+
+/// Returns the words for people of what serde expects, which are those of Rust.
+fn in_words(expected: &str) -> String {
+    let whole = |min: i128, max: i128| format!("a whole number from {min} to {max}");
+    match expected {
+        "u8" => whole(0, u8::MAX.into()),
+        "u16" => whole(0, u16::MAX.into()),
+        "u32" => whole(0, u32::MAX.into()),
+        "a nonzero u32" => whole(1, u32::MAX.into()),
+        "u64" | "usize" => whole(0, u64::MAX.into()),
+        "i32" => whole(i32::MIN.into(), i32::MAX.into()),
+        "i64" => whole(i64::MIN.into(), i64::MAX.into()),
+        "f64" => "a number".to_owned(),
+        "a string" | "path string" => "a text".to_owned(),
+        "a boolean" => "true or false".to_owned(),
+        "a sequence" => "a list".to_owned(),
+        "a map" => "a table".to_owned(),
+        "field identifier" | "variant identifier" => "a name".to_owned(),
+        other => other.to_owned(),
     }
 }
 
@@ -94,6 +206,13 @@ impl fmt::Display for Mistake {
 
 impl std::error::Error for Mistake {}
 
+/// The mistakes of a text that has one, for [`ConfigError::new`](crate::ConfigError::new).
+impl From<Mistake> for Vec<Mistake> {
+    fn from(mistake: Mistake) -> Self {
+        vec![mistake]
+    }
+}
+
 impl Error for Mistake {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::new(message)
@@ -110,19 +229,22 @@ impl Error for Mistake {
             Unexpected::Map => "found a table".to_owned(),
             Unexpected::Seq => "found a list".to_owned(),
             Unexpected::Unit => "found no value".to_owned(),
+            // The words of serde for numbers that no type of it can have.
+            Unexpected::Other(other) => match other.split('`').nth(1) {
+                Some(number) => format!("found the number {number}"),
+                None => format!("found {other}"),
+            },
             other => format!("found {other}"),
         };
-        // These are the words of serde, which are those of Rust.
-        let allowed = allowed.to_string();
-        Self::new(found).allowed(match &*allowed {
-            "a string" => "a text",
-            "a boolean" => "true or false",
-            "a sequence" => "a list",
-            "a map" => "a table",
-            "u32" | "u64" | "usize" => "a whole number",
-            "a nonzero u32" => "a whole number from 1 on",
-            other => other,
-        })
+        Self::new(found).allowed(in_words(&allowed.to_string()))
+    }
+
+    fn invalid_length(length: usize, allowed: &dyn Expected) -> Self {
+        Self::new(format_args!("found {length} values")).allowed(in_words(&allowed.to_string()))
+    }
+
+    fn duplicate_field(field: &'static str) -> Self {
+        Self::new(format_args!("the field `{field}` is there twice"))
     }
 
     fn invalid_value(found: Unexpected<'_>, allowed: &dyn Expected) -> Self {
@@ -138,6 +260,7 @@ impl Error for Mistake {
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self::new(format_args!("the field `{field}` is missing"))
+        let mistake = Self::new(format_args!("the field `{field}` is missing"));
+        Self { missing: Some(field), ..mistake }
     }
 }

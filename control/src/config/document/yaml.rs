@@ -1,6 +1,6 @@
 //! YAML as a tree of values.
 
-use std::{fmt, ops::Range};
+use std::{fmt, mem, ops::Range};
 
 use serde::{
     Deserialize, Deserializer,
@@ -14,7 +14,7 @@ use super::{Mistake, Node, node::Value};
 const MAX_NODES: usize = 400_000;
 
 pub(super) fn parse(text: &str) -> Result<Node, Mistake> {
-    // The words `yes`, `no`, `on` and `off` are texts, as in YAML 1.2.
+    // The words `yes`, `no`, `on` and `off` are texts, as in YAML 1.2, unless a truth value is needed.
     let options = options! {
         budget: budget! { max_depth: 2 * Node::MAX_DEPTH, max_nodes: MAX_NODES },
         duplicate_keys: DuplicateKeyPolicy::Error,
@@ -22,10 +22,39 @@ pub(super) fn parse(text: &str) -> Result<Node, Mistake> {
         with_snippet: false,
     };
     let read = serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options);
-    read.map(node).map_err(|error| {
+    let read = read.map_err(|error| {
         let place = error.location().map(|location| place(text, location));
         Mistake { span: place, ..mistake(&error.to_string()) }
-    })
+    })?;
+    let mut node = node(read);
+    without_quotes(&mut node, text);
+    Ok(node)
+}
+
+/// Finds the values without quotes that YAML 1.1 reads otherwise.
+fn without_quotes(node: &mut Node, text: &str) {
+    let written = text.get(node.span.clone()).unwrap_or_default();
+    match &mut node.value {
+        Value::Text(word) if word == written => {
+            let value = match &*word.to_lowercase() {
+                "y" | "yes" | "on" => true,
+                "n" | "no" | "off" => false,
+                _ => return,
+            };
+            node.value = Value::Switch(mem::take(word), value);
+        }
+        Value::Float(number) => {
+            let digits = written.trim_start_matches(['-', '+']);
+            if digits.len() > 1 && digits.bytes().all(|it| it.is_ascii_digit()) {
+                node.value = Value::Padded(*number);
+            }
+        }
+        Value::List(items) => items.iter_mut().for_each(|item| without_quotes(item, text)),
+        Value::Table(fields) => {
+            fields.iter_mut().for_each(|(_, value)| without_quotes(value, text));
+        }
+        _ => {}
+    }
 }
 
 /// Returns the mistake that the parser describes, in words for people who do not know the parser.
@@ -34,6 +63,18 @@ fn mistake(message: &str) -> Mistake {
         _ if message.starts_with("budget breached: Nodes") => {
             Mistake::new("the file has too many values, with those that its aliases repeat")
                 .allowed(format_args!("at most {MAX_NODES} values"))
+        }
+        _ if message.starts_with("duplicate mapping key") => {
+            Mistake::new("the name is there twice")
+        }
+        _ if message.contains("did not find expected key")
+            || message.contains("did not find expected '-' indicator") =>
+        {
+            Mistake::new("the line is indented otherwise than the lines above it")
+        }
+        _ if message.starts_with("mapping values are not allowed") => {
+            Mistake::new("found `: ` inside of a value")
+                .allowed("the indentation of the lines above, or a text with `: ` in quotes")
         }
         _ if message.starts_with("multiple YAML documents") => {
             Mistake::new("the file has a second document").allowed("one document")
@@ -70,7 +111,13 @@ fn place(text: &str, location: Location) -> Range<usize> {
     }
     let line = (location.line() as usize).saturating_sub(1);
     let start: usize = text.split_inclusive('\n').take(line).map(str::len).sum();
-    start..start
+    // The column is behind the indentation, or at its start.
+    let line = text[start..].lines().next().unwrap_or_default();
+    let column = (location.column() as usize).saturating_sub(1);
+    let before: usize = line.chars().take(column).map(char::len_utf8).sum();
+    let indented = line.len() - line.trim_start_matches(' ').len();
+    let at = start + before.max(indented);
+    at..at
 }
 
 impl<'de> Deserialize<'de> for Raw {

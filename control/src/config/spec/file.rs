@@ -124,7 +124,7 @@ pub(in crate::config) struct RuleSpec {
     /// The routes to which the rule applies. The default is all requests.
     pub(in crate::config) only: Option<At<Vec<Route>>>,
     /// The units that a request costs. The default is 1.
-    pub(in crate::config) cost: Option<u64>,
+    pub(in crate::config) cost: Option<At<u64>>,
     /// The units that requests to certain routes or with certain methods cost instead, such as
     /// `"POST /reports" = 10` or `POST = 5`. A route takes precedence over a method.
     #[serde(default)]
@@ -158,22 +158,26 @@ pub(in crate::config) enum TierSpec {
 
 #[cfg(test)]
 mod tests {
-    use serde::Deserialize;
-
     use super::*;
-    use crate::config::{document::parse, format::Format};
+    use crate::config::{document::read, format::Format};
 
     #[test]
     fn the_examples_say_the_same_in_each_format() {
-        let read = |text: &str, format| {
+        let read_example = |text: &str, format| {
             // The test sets no environment variable. Each process has this one.
             let text = text.replace("${REDIS_URL}", "redis://${PATH}/");
-            FileSpec::deserialize(&parse(&text, format).unwrap()).unwrap()
+            read::<FileSpec>(&text, format).unwrap()
         };
-        let toml = read(include_str!("../../../docs/config/limits.toml"), Format::Toml);
+        let toml = read_example(include_str!("../../../docs/config/limits.toml"), Format::Toml);
         assert_eq!(toml.policies.0.len(), 8);
-        assert_eq!(read(include_str!("../../../docs/config/limits.yaml"), Format::Yaml), toml);
-        assert_eq!(read(include_str!("../../../docs/config/limits.json"), Format::Json), toml);
+        assert_eq!(
+            read_example(include_str!("../../../docs/config/limits.yaml"), Format::Yaml),
+            toml
+        );
+        assert_eq!(
+            read_example(include_str!("../../../docs/config/limits.json"), Format::Json),
+            toml
+        );
     }
 
     #[test]
@@ -186,10 +190,10 @@ mod tests {
                 "{\"policies\": {\"a\": \"1/s\"}, \"rules\": [\n{ \"polciy\": \"a\" }]}",
             ),
         ] {
-            let node = parse(text, format).unwrap();
-            let mistake = FileSpec::deserialize(&node).unwrap_err();
-            let found = text[mistake.span.unwrap()].trim_matches('"');
-            assert_eq!((found, mistake.nearest.as_deref()), ("polciy", Some("policy")), "{format}");
+            let mistakes = read::<FileSpec>(text, format).unwrap_err();
+            let found = text[mistakes[0].span.clone().unwrap()].trim_matches('"');
+            let nearest = mistakes[0].nearest.as_deref();
+            assert_eq!((found, nearest), ("polciy", Some("policy")), "{format}");
         }
     }
 }

@@ -30,7 +30,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
             type Value = OrOff<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a value, or `off`")
+                f.write_str("a table, or `off`")
             }
 
             fn visit_bool<E: Error>(self, value: bool) -> Result<OrOff<T>, E> {

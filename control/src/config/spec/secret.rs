@@ -16,13 +16,13 @@ impl Secret {
     fn expand(mut text: &str) -> Result<Self, String> {
         let mut expanded = String::new();
         while let Some((before, rest)) = text.split_once("${") {
-            let (name, after) = rest.split_once('}').ok_or(
-                "`${` without `}`, allowed is ${NAME} with the name of an environment variable",
-            )?;
-            if name.is_empty() {
-                return Err("`${}` has no name, allowed is ${NAME} with the name of an \
-                            environment variable"
-                    .to_owned());
+            let allowed = "allowed is ${NAME} with the name of an environment variable";
+            let (name, after) =
+                rest.split_once('}').ok_or_else(|| format!("`${{` without `}}`, {allowed}"))?;
+            // A part of a secret is no name, and is not written.
+            if name.is_empty() || name.contains(|it: char| !it.is_ascii_alphanumeric() && it != '_')
+            {
+                return Err(format!("`${{}}` without a name, {allowed}"));
             }
             let value = env::var(name).map_err(|error| match error {
                 env::VarError::NotPresent => {

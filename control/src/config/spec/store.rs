@@ -1,6 +1,7 @@
 //! The store that counts units.
 
-use plimsoll::RedisConfig;
+use plimsoll::{RedisConfig, RedisStore};
+use redis::IntoConnectionInfo;
 use serde::Deserialize;
 
 use super::{HexSecret, MemorySpec, Secret, Timeout, Within, set};
@@ -79,11 +80,8 @@ impl At<RedisSpec> {
         let spec = &self.value;
         let lists = [&spec.cluster, &spec.sentinels];
         for url in lists.iter().copied().flatten().flatten().chain(&spec.url) {
-            let schemes = ["redis://", "rediss://", "unix://", "redis+unix://"];
-            if !schemes.iter().any(|scheme| url.value.0.starts_with(scheme)) {
-                let mistake = url.mistake("the URL has another form");
-                return Err(mistake.allowed("redis://.., rediss://.. or unix:///.."));
-            }
+            let checked = RedisStore::check(&RedisConfig::url(&url.value.0));
+            checked.map_err(|error| url.mistake(error).secret())?;
         }
         let is_one_kind = match (&spec.url, &spec.cluster, &spec.sentinels, &spec.primary) {
             (Some(_), None, None, None) => true,
@@ -92,20 +90,52 @@ impl At<RedisSpec> {
             _ => false,
         };
         if !is_one_kind {
-            let mistake = self.mistake("not exactly one kind of servers is named");
+            let mistake = self.mistake("not exactly one kind of servers is named").secret();
             return Err(mistake.allowed("`url`, `cluster`, or `sentinels` with `primary`"));
         }
         if let Some(prefix) = &spec.prefix {
             let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
             if !(1..=64).contains(&prefix.value.len()) || !prefix.value.bytes().all(is_allowed) {
-                let mistake = prefix.mistake(format_args!("the prefix is {:?}", prefix.value));
+                let mistake = prefix.mistake("the prefix has another form").secret();
                 let allowed = "1 to 64 printable ASCII characters without braces or spaces";
                 return Err(mistake.allowed(allowed));
             }
         }
-        Ok(spec.with_settings(spec.servers()))
+        let config = spec.with_settings(spec.servers());
+        RedisStore::check(&config).map_err(|error| self.mistake(error).secret())?;
+        Ok(config)
     }
 }
+
+impl RedisSpec {
+    /// Returns hints on the URLs, which are valid.
+    pub(in crate::config) fn hints(&self) -> Vec<String> {
+        let lists = [&self.cluster, &self.sentinels];
+        let urls = lists.iter().copied().flatten().flatten().chain(&self.url).chain(&self.primary);
+        let mut hints = Vec::new();
+        for url in urls.map(|url| &*url.value.0) {
+            let database = url.into_connection_info().map_or(0, |info| info.redis_settings().db());
+            if database > MAX_DATABASE {
+                hints.push(format!(
+                    "a URL of Redis names the database {database}, and a server has the databases 0 to \
+                     {MAX_DATABASE} by default"
+                ));
+            }
+            let user = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
+            if !url.contains("unix://") && user.is_some_and(|(user, _)| user.contains('@')) {
+                hints.push(
+                    "a URL of Redis has a user or a password with a bare `@`, which other clients read \
+                     otherwise: write %40"
+                        .to_owned(),
+                );
+            }
+        }
+        hints
+    }
+}
+
+/// The last database of a server by default.
+const MAX_DATABASE: i64 = 15;
 
 impl RedisSpec {
     /// Returns the configuration of the servers that are named, without the other settings.

@@ -6,7 +6,7 @@ use http::HeaderName;
 use plimsoll::route;
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, Visitor},
+    de::{Error, Unexpected, Visitor},
 };
 
 /// A type that is written as a text.
@@ -17,9 +17,9 @@ pub(in crate::config) trait Text: Sized {
     /// Returns the value of a text, or `None` if the text is not allowed.
     fn parse(text: &str) -> Option<Self>;
 
-    /// Returns the mistake of a text that is not allowed.
-    fn mistake(text: &str) -> String {
-        format!("found the text {text:?}, allowed is {}", Self::ALLOWED)
+    /// Returns what is wrong with a text that is not allowed, if more is known than the allowed texts.
+    fn mistake(_: &str) -> Option<String> {
+        None
     }
 }
 
@@ -66,8 +66,8 @@ impl Text for Route {
         route::validate(text).is_ok().then(|| Self(text.to_owned()))
     }
 
-    fn mistake(text: &str) -> String {
-        route::validate(text).map_or_else(|error| error.to_string(), |()| String::new())
+    fn mistake(text: &str) -> Option<String> {
+        route::validate(text).err().map(|error| error.to_string())
     }
 }
 
@@ -125,7 +125,10 @@ fn read<'de, T: Text, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
         }
 
         fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-            T::parse(text).ok_or_else(|| E::custom(T::mistake(text)))
+            T::parse(text).ok_or_else(|| match T::mistake(text) {
+                Some(mistake) => E::custom(mistake),
+                None => E::invalid_value(Unexpected::Str(text), &T::ALLOWED),
+            })
         }
     }
 

@@ -1,6 +1,9 @@
 //! Numbers of a certain range.
 
-use serde::{Deserialize, Deserializer, de::Error};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, Unexpected},
+};
 
 /// A whole number from `MIN` to `MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +20,8 @@ impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Within<MIN, MAX> 
         let number = u64::deserialize(from)?;
         let found = u32::try_from(number).ok().filter(|number| (MIN..=MAX).contains(number));
         found.map(Self).ok_or_else(|| {
-            D::Error::custom(format_args!("found the number {number}, allowed is {MIN} to {MAX}"))
+            let allowed = format!("a whole number from {MIN} to {MAX}");
+            D::Error::invalid_value(Unexpected::Unsigned(number), &&*allowed)
         })
     }
 }
