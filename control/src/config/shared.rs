@@ -10,7 +10,7 @@ use plimsoll::Limiter;
 
 use super::{
     ConfigError, ConfigStatus, Format, StoreConfig,
-    document::{Mistake, read},
+    document::{Mistake, parse, read_node},
     file::File,
     follower::{Change, Follower},
     plan::Plan,
@@ -172,7 +172,8 @@ fn apply(
         if text.trim().is_empty() {
             return Err(Mistake::new("the file is empty").into());
         }
-        let plan = Plan::new(read::<FileSpec>(text, format)?, registry)?;
+        let document = parse(text, format)?;
+        let plan = Plan::new(read_node::<FileSpec>(&document)?, registry)?;
         if needs_rules && !plan.has_rules() {
             return Err(no_rules().into());
         }
