@@ -58,7 +58,8 @@ impl Plan {
         }
         let listed: Vec<_> = rules.clone().map(|rule| &rule.value).collect();
         for (index, rule) in listed.iter().enumerate() {
-            listed[..index].iter().try_for_each(|other| validate_beside(rule, other))?;
+            let beside = listed[..index].iter().map(|other| validate_beside(rule, other));
+            mistakes.extend(beside.filter_map(Result::err));
         }
         let mut lines = 0;
         for rule in rules {
@@ -183,10 +184,9 @@ fn validate(rule: &RuleSpec, mistakes: &mut Vec<Mistake>) {
         wrong(&trial.span, "the policy of a rule cannot be its trial");
     }
     for (route, _) in &rule.costs.0 {
-        if route.value.contains('/') && Route::parse(&route.value).is_none() {
-            return Err(route.mistake(Route::mistake(&route.value)));
-        }
-        if !route.value.contains('/') && !is_method(&route.value) {
+        if let Some(mistake) = Route::mistake(&route.value).filter(|_| route.value.contains('/')) {
+            mistakes.push(route.mistake(mistake));
+        } else if !route.value.contains('/') && !is_method(&route.value) {
             let mistake = route.mistake(format_args!("found the text {:?}", route.value));
             mistakes.push(mistake.allowed("\"/path\", \"METHOD /path\" or \"METHOD\""));
         }

@@ -10,7 +10,7 @@ use plimsoll::Limiter;
 
 use super::{
     ConfigError, ConfigStatus, Format, StoreConfig,
-    document::{Mistake, read},
+    document::{Mistake, parse, read_node},
     file::File,
     follower::{Change, Follower},
     plan::Plan,
@@ -178,12 +178,14 @@ fn apply(
     needs_rules: bool,
 ) -> Result<(Rules, StoreConfig), ConfigError> {
     let apply = |text: &str| -> Result<_, Vec<Mistake>> {
-        if text.trim().is_empty() || parse(text, format)?.is_empty() {
+        let is_blank = text.trim().is_empty();
+        let document = if is_blank { None } else { Some(parse(text, format)?) };
+        let Some(document) = document.filter(|document| !document.is_empty()) else {
             // A lost text must not end the limits.
             let empty = Mistake::new("the file is empty");
             return Err(empty.allowed("`policies = {}` for no limits").into());
-        }
-        let plan = Plan::new(read::<FileSpec>(text, format)?, registry)?;
+        };
+        let plan = Plan::new(read_node::<FileSpec>(&document)?, registry)?;
         if needs_rules && !plan.has_rules() {
             return Err(no_rules().into());
         }

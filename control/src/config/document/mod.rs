@@ -11,4 +11,9 @@ mod toml;
 mod yaml;
 
 pub use self::{at::At, mistake::Mistake, parse::read};
-pub(super) use self::{at::Entries, mistake::may_have_secret, node::Node, parse::parse};
+pub(super) use self::{
+    at::Entries,
+    mistake::may_have_secret,
+    node::Node,
+    parse::{parse, read_node},
+};

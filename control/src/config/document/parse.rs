@@ -31,9 +31,18 @@ const MAX_MISTAKES: usize = 20;
 /// Returns an error if the text does not have the format. If it has, and is not of this type, returns the mistakes
 /// of all its values in the order of the text, at most 20.
 pub fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Vec<Mistake>> {
-    let (node, mut mistakes) = (parse(text, format)?, Vec::new());
+    read_node(&parse(text, format)?)
+}
+
+/// Reads a tree into a type, like [`read`].
+///
+/// # Errors
+///
+/// Returns the mistakes of all values that are not of this type, at most 20.
+pub(in crate::config) fn read_node<T: DeserializeOwned>(node: &Node) -> Result<T, Vec<Mistake>> {
+    let mut mistakes = Vec::new();
     while !node.is_wrong() && mistakes.len() < MAX_MISTAKES {
-        match T::deserialize(&node) {
+        match T::deserialize(node) {
             Ok(value) if mistakes.is_empty() => return Ok(value),
             Ok(_) => break,
             // The value is wrong now, so it is left out the next time.

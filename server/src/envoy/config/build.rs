@@ -62,7 +62,6 @@ struct Path<'p> {
 impl Builder<'_> {
     /// Adds the limits of a file, or its mistakes.
     pub(super) fn add(&mut self, name: &str, format: Format, text: &str) {
-        let before = self.errors.len();
         match document::read::<Option<FileSpec>>(text, format) {
             Err(mistakes) => {
                 let error = |mistake| ConfigError::new(misplaced(mistake), name, text);
