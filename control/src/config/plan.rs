@@ -180,8 +180,13 @@ fn validate(rule: &RuleSpec, mistakes: &mut Vec<Mistake>) {
     if let Some(only) = rule.only.as_ref().filter(|only| only.value.is_empty()) {
         wrong(&only.span, "`only` without a route: the rule would apply to no request");
     }
-    for trial in rule.trials.iter().filter(|trial| trial.value == rule.policy.value) {
-        wrong(&trial.span, "the policy of a rule cannot be its trial");
+    for (index, trial) in rule.trials.iter().enumerate() {
+        let mut tiers = rule.tiers.0.iter().map(|(_, policy)| policy);
+        if trial.value == rule.policy.value || tiers.any(|policy| policy.value == trial.value) {
+            wrong(&trial.span, "a policy of a rule cannot be its trial");
+        } else if rule.trials[..index].iter().any(|other| other.value == trial.value) {
+            wrong(&trial.span, "the trial is there twice");
+        }
     }
     for (route, _) in &rule.costs.0 {
         if let Some(mistake) = Route::mistake(&route.value).filter(|_| route.value.contains('/')) {

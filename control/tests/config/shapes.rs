@@ -23,13 +23,13 @@ fn document() -> Value {
     json!({
         "$schema": "limits.schema.json",
         "enabled": true,
-        "policies": { "api": "100/min", "free": { "quota": "50/min", "unit": "kib" } },
+        "policies": { "api": "100/min", "free": { "quota": "50/min", "unit": "kib" }, "new": "9/min" },
         "rules": [
             {
                 "policy": "free", "key": { "first_of": [{ "header": "x-api-key" }, "client_ip"] },
                 "only": ["GET /search"], "cost": 2, "costs": { "POST": 5 },
                 "tier": { "claim": "plan" }, "tiers": { "gold": "api" }, "shadow": true,
-                "trials": ["api"], "on_failure": "deny",
+                "trials": ["new"], "on_failure": "deny",
             },
             { "policy": "api", "key": { "all_of": [{ "cookie": "id" }, { "claim": "team" }] } },
         ],
