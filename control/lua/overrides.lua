@@ -132,7 +132,8 @@ if ARGV[1] == 'poll' then
     local is_known = known == 0 or version == known or (version > known and is_in_history(known))
     local changed = version ~= known and redis.call('HGETALL', entries)
     if changed and version > 0 and ttl > 0 then
-        redis.call('HSET', entries, 'read', text(version))
+        -- Overrides are read also while Redis refuses writes, such as without memory.
+        redis.pcall('HSET', entries, 'read', text(version))
     end
     return {now, version, generation, is_known and 1 or 0, changed}
 end

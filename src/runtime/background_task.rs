@@ -101,22 +101,25 @@ pub(crate) fn is_own_thread() -> bool {
 
 /// Runs `work` on a new thread, which ends with it.
 ///
-/// It runs in the runtime of the caller instead, if there is one, in two cases: the system starts no thread, or a
+/// It runs in the runtime of the caller instead, if there is one, in two cases: the system gives no thread or no file descriptor, or a
 /// test moves the clock of that runtime. If there is none either, `work` is dropped.
 pub(crate) fn run_on_own_thread(work: impl Future<Output = ()> + Send + 'static) {
     let caller = runtime_with_timer();
     let (sender, receiver) = mpsc::channel();
+    let (started, has_started) = mpsc::channel();
     let on_thread = move || {
+        let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
+        let _ = started.send(());
         let Ok(work) = receiver.recv() else { return };
         IS_OWN.set(true);
-        let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
         runtime.block_on(work);
         // A name server that does not answer must not keep the thread.
         runtime.shutdown_background();
     };
     let is_virtual = caller.is_some() && is_virtual_time();
     let thread = || thread::Builder::new().name("plimsoll".to_owned()).spawn(on_thread);
-    if !is_virtual && thread().is_ok() {
+    // Without file descriptors, the thread has no runtime, and ends.
+    if !is_virtual && thread().is_ok() && has_started.recv().is_ok() {
         // The thread waits for it.
         let _ = sender.send(work);
     } else if let Some(caller) = caller {

@@ -221,7 +221,13 @@ fn validate_costs(rule: &RuleSpec, policy: &Policy, mistakes: &mut Vec<Mistake>)
 /// Checks that no request is charged to one key under one policy by two rules.
 fn validate_beside(rule: &RuleSpec, other: &RuleSpec) -> Result<(), Mistake> {
     let meet = |(method, path): (Option<&str>, &str), (other, at): (Option<&str>, &str)| {
-        path == at && (method == other || method.is_none() || other.is_none())
+        let do_methods_meet = match (method, other) {
+            // A route with GET is one with HEAD, too.
+            (Some("GET"), Some("HEAD")) | (Some("HEAD"), Some("GET")) => true,
+            (Some(method), Some(other)) => method == other,
+            _ => true,
+        };
+        path == at && do_methods_meet
     };
     let both_apply = match (&rule.only, &other.only) {
         (Some(some), Some(others)) => {

@@ -578,3 +578,18 @@ async fn an_override_ends_while_redis_hangs_and_redis_is_followed_again() {
     assert_eq!(one.policy.quota().limit(), 7);
     assert_eq!(one.overrides.status().error, None);
 }
+
+/// A Redis without memory refuses writes. A change from before is still followed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overrides_are_read_while_redis_refuses_writes() {
+    let server = Server::start();
+    let (one, other) = (instance(&server.url()).await, instance(&server.url()).await);
+    one.overrides.set(new(None, quota("7/min"), None)).await.expect("set");
+    server.ask::<()>("CONFIG SET maxmemory 1");
+    assert!(one.overrides.set(new(None, quota("8/min"), None)).await.is_err(), "it is refused");
+    let start = Instant::now();
+    while other.policy.quota().limit() != 7 {
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", other.overrides.status());
+        sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -27,7 +27,7 @@ use crate::{
 /// and requests use the other connections meanwhile.
 ///
 /// The task that drives a connection runs in the runtime that has opened it. So the [threads](is_own_thread) that
-/// renew units in flight have a connection of their own. They use the others only while it is not open.
+/// renew units in flight have a connection of their own, and use no other.
 pub(in crate::redis) struct Pool {
     connector: Arc<Connector>,
     connections: Box<[PooledConnection]>,
@@ -152,10 +152,11 @@ impl Pool {
     async fn next_connection(&self) -> Result<(&PooledConnection, Arc<Connection>), Failure> {
         if is_own_thread() {
             let [pooled] = &self.of_threads;
-            if let Some(connection) = pooled.checked_connection().await {
-                return Ok((pooled, connection));
-            }
-            pooled.start_connecting();
+            let connection = match pooled.checked_connection().await {
+                Some(connection) => connection,
+                None => pooled.connect().await?,
+            };
+            return Ok((pooled, connection));
         }
         let count = self.connections.len();
         let next = self.next.fetch_add(1, Ordering::Relaxed) % count;

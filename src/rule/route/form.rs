@@ -30,7 +30,9 @@ fn read(text: &str) -> Result<(Option<Method>, &str), &'static str> {
             return Err("a route without a method, which matches every method");
         }
         Some((method, path)) => {
-            let is_upper = !method.bytes().any(|byte| byte.is_ascii_lowercase());
+            let is_upper = method
+                .bytes()
+                .all(|it| it.is_ascii_uppercase() || it.is_ascii_digit() || it == b'-');
             let method = method.parse().ok().filter(|_| is_upper);
             (
                 Some(method.ok_or("\"/path\", or \"METHOD /path\" with the method in upper case")?),

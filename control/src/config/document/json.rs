@@ -1,5 +1,7 @@
 //! JSON as a tree of values.
 
+use std::collections::HashSet;
+
 use serde_json::value::RawValue;
 
 use super::{Entries, Mistake, Node, node::Value};
@@ -63,6 +65,7 @@ impl<'t> Reader<'t> {
         depth: usize,
     ) -> Result<Vec<(Node, Node)>, Mistake> {
         let mut fields: Vec<(Node, Node)> = Vec::new();
+        let mut names = HashSet::new();
         for (name, value) in raw.0 {
             let value = self.node(value, depth + 1)?;
             // Between two values there is a comma, space, the name and a colon.
@@ -70,8 +73,9 @@ impl<'t> Reader<'t> {
             let start = at + between.find('"').unwrap_or_default();
             let end = at + between.rfind('"').map_or(0, |quote| quote + 1);
             at = value.span.end;
+            let is_new = names.insert(name.clone());
             let name = Node::new(Value::Text(name), start..end.max(start));
-            if fields.iter().any(|(other, _)| other.value == name.value) {
+            if !is_new {
                 return Err(Mistake::new("the name is there twice").at(name.span));
             }
             fields.push((name, value));

@@ -27,31 +27,21 @@ pub struct Mistake {
     pub(super) is_known: bool,
 }
 
-/// The names of fields whose values are secret, or have a password.
-const SECRET: [&str; 17] = [
-    "url",
-    "cluster",
-    "sentinels",
-    "primary",
-    "secret",
-    "password",
-    "passwd",
-    "pass",
-    "token",
-    "credentials",
-    "partition_secret",
-    "admin-token",
-    "receipt-secret",
-    "redis-cluster",
-    "redis-sentinels",
-    "redis-primary",
-    "overrides-redis",
-];
+/// Words in the names of fields whose values are secret, or have a password.
+const SECRET_WORDS: [&str; 7] = ["url", "cluster", "sentinels", "primary", "pass", "pwd", "auth"];
 
-/// Returns whether a text may have a secret: it has the name of a secret field, or a URL.
+/// Parts of such words, as in `redisPassword` and `tokens`.
+const SECRET_PARTS: [&str; 5] = ["password", "passwd", "secret", "token", "credential"];
+
+/// Returns whether a text may have a secret: it has a word of the name of a secret field, or a URL.
 pub(in crate::config) fn may_have_secret(text: &str) -> bool {
-    let is_other = |it: char| !it.is_alphanumeric() && it != '_' && it != '-';
-    text.contains("://") || text.split(is_other).any(|word| SECRET.contains(&word))
+    // The algorithm is no secret.
+    let text = text.to_lowercase().replace("token-bucket", "").replace("token_bucket", "");
+    let is_secret = |word: &str| {
+        SECRET_WORDS.contains(&word) || SECRET_PARTS.iter().any(|part| word.contains(part))
+    };
+    let mut words = text.split(|it: char| !it.is_alphanumeric());
+    text.contains("://") || text.contains("overrides-redis") || words.any(is_secret)
 }
 
 impl Mistake {
@@ -99,8 +89,8 @@ impl Mistake {
         fields: &[&str],
         mut names: impl Iterator<Item = &'n str>,
     ) -> Self {
-        let may_be_secret = fields.iter().any(|field| SECRET.contains(field));
-        let is_secret = self.is_secret || may_be_secret || names.any(|it| SECRET.contains(&it));
+        let may_be_secret = fields.iter().any(|field| may_have_secret(field));
+        let is_secret = self.is_secret || may_be_secret || names.any(may_have_secret);
         let is_of_rust = self.allowed.as_ref().is_some_and(|it| it.starts_with("struct "));
         let allowed =
             is_of_rust.then(|| format!("a table with the fields {}", listed(fields)).into());
