@@ -72,6 +72,12 @@ impl Mistake {
         Self { span: Some(span), ..self }
     }
 
+    /// Returns the place in the text, in bytes, if it is known.
+    #[must_use]
+    pub fn span(&self) -> Option<Range<usize>> {
+        self.span.clone()
+    }
+
     /// Adds the name of a field, or the index in a list, in which the value is.
     pub(super) fn inside(self, name: &str) -> Self {
         let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };

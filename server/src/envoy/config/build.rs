@@ -64,7 +64,7 @@ impl Builder<'_> {
     pub(super) fn add(&mut self, name: &str, format: Format, text: &str) {
         match document::read::<Option<FileSpec>>(text, format) {
             Err(mistakes) => {
-                let error = |mistake| ConfigError::new(misplaced(mistake), name, text);
+                let error = |mistake| ConfigError::new(misplaced(mistake, text), name, text);
                 self.errors.extend(mistakes.into_iter().map(error));
             }
             Ok(spec) => {

@@ -142,7 +142,7 @@ impl<'de> Deserialize<'de> for Scalar {
 
 /// Returns the mistake of an unknown field, with the place where the field belongs if there is one, or of a second
 /// limit, with the way to it.
-pub(super) fn misplaced(mistake: Mistake) -> Mistake {
+pub(super) fn misplaced(mistake: Mistake, text: &str) -> Mistake {
     const OF_DESCRIPTORS: [&str; 6] = [
         "shadow_mode",
         "quota_mode",
@@ -153,7 +153,8 @@ pub(super) fn misplaced(mistake: Mistake) -> Mistake {
     ];
     const OF_LIMITS: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "replaces", "name"];
     let message = mistake.to_string();
-    if message.contains("duplicate") && message.contains("rate_limit") {
+    let found = mistake.span().and_then(|span| text.get(span)).unwrap_or_default();
+    if message.ends_with("is there twice") && found.trim_matches('"') == "rate_limit" {
         return mistake.allowed(ONE_LIMIT);
     }
     let Some(field) = message.strip_prefix("unknown field `").and_then(|it| it.strip_suffix('`'))
