@@ -201,6 +201,8 @@ fn routes_that_match_no_request_panic() {
     }
 }
 
+/// Without the feature `axum`, routes have no parameters.
+#[cfg(feature = "axum")]
 #[test]
 fn a_route_is_refused_with_what_is_meant() {
     for (wrong, meant) in [

@@ -132,8 +132,8 @@ impl Shared {
         if !kept.is_empty() && !before.kept_domains().eq(kept.iter().copied()) {
             tracing::warn!(
                 "no file has the limits for Envoy of these domains any more, and they stay in force until \
-                 a restart: {}. To remove limits, leave a file with the `domain` and no `descriptors`, or \
-                 set `remove-domains`",
+                 a restart: {}. To remove limits, leave a file with the `domain` and `descriptors: []`, \
+                 or set `remove-domains`",
                 kept.join(", ")
             );
         }

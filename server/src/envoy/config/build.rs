@@ -115,6 +115,7 @@ impl Builder<'_> {
         };
         let metric_key = MetricKey::new(domain);
         let path = Path { domain, metric_key: &metric_key, id: "" };
+        level.has_list |= spec.descriptors.is_some();
         file.add_level(&mut level.root, path, spec.descriptors.as_deref().unwrap_or_default());
         file.mistakes
     }

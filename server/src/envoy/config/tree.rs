@@ -30,6 +30,8 @@ pub(in crate::envoy) struct Tree {
 #[derive(Debug)]
 pub(in crate::envoy) struct Domain {
     pub(super) root: Node,
+    /// True if a file has a list of its descriptors, which may be empty.
+    pub(super) has_list: bool,
     /// The policy under which the limits are counted that requests bring along.
     pub(in crate::envoy) overrides: Policy,
     pub(in crate::envoy) denied_overrides: DeniedHits,
@@ -73,12 +75,15 @@ enum By<'t> {
 }
 
 impl Tree {
-    /// Creates the tree of the domains of files. It keeps the domains of the tree before that the files do not have.
+    /// Creates the tree of the domains of files. It keeps the limits of the tree before whose domains the files do not
+    /// have, or have without a list of descriptors, as a file that is half written does.
     pub(super) fn new(domains: HashMap<Box<str>, Domain>, before: Option<&Self>) -> Self {
         let domains = domains.into_iter().map(|(name, domain)| (name, Arc::new(domain)));
         let mut tree = Self { domains: domains.collect(), kept: BTreeSet::new() };
         for (name, domain) in before.iter().flat_map(|before| &before.domains) {
-            if !tree.domains.contains_key(name) {
+            let had_limits = !domain.root.children.is_empty();
+            let is_there = |new: &Arc<Domain>| new.has_list || !had_limits;
+            if !tree.domains.get(name).is_some_and(is_there) {
                 tree.domains.insert(name.clone(), Arc::clone(domain));
                 tree.kept.insert(name.clone());
             }
@@ -115,7 +120,8 @@ impl Tree {
 impl Domain {
     /// Creates a domain without limits.
     pub(super) fn new(overrides: Policy) -> Self {
-        Self { root: Node::default(), overrides, denied_overrides: DeniedHits::new(None) }
+        let denied_overrides = DeniedHits::new(None);
+        Self { root: Node::default(), has_list: false, overrides, denied_overrides }
     }
 
     /// Returns the limit of a descriptor: that of the last entry, if each entry has a match at its level.
