@@ -211,7 +211,7 @@ mod tests {
         let denials = DenialSample::default();
         let start = Instant::now();
         let due = |number: u64| denials.due(start + Duration::from_micros(number * 100));
-        let deny = || (0..100_000).filter_map(|it| due(it)).map(|it| 1 + it).sum::<u64>();
+        let deny = || (0..100_000).filter_map(&due).map(|it| 1 + it).sum::<u64>();
         let reported: u64 = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(deny)).collect();
             threads.into_iter().map(|it| it.join().expect("no panic")).sum::<u64>()
