@@ -39,7 +39,8 @@ fuzz_target!(|bytes: &[u8]| {
         let expected: IpAddr = "203.0.113.9".parse().unwrap();
         assert_eq!(client_ip.find(&request(name, &honest)), Some(expected));
         // Empty elements change nothing.
-        let padded: Vec<_> = [&b""[..], b" ,"].into_iter().chain(lines.clone()).chain([&b",\t, "[..]]).collect();
+        let padded: Vec<_> =
+            [&b""[..], b" ,"].into_iter().chain(lines.clone()).chain([&b",\t, "[..]]).collect();
         assert_eq!(client_ip.find(&request(name, &padded)), Some(found));
         let mut joined = lines.last().copied().unwrap_or_default().to_vec();
         joined.extend_from_slice(b", ");

@@ -50,7 +50,8 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let headers = response.headers();
     let names = ["ratelimit", "ratelimit-policy"];
-    let is_draft11 = |name| sent.get_all(name).iter().all(|line| line.as_bytes().starts_with(b"\""));
+    let is_draft11 =
+        |name| sent.get_all(name).iter().all(|line| line.as_bytes().starts_with(b"\""));
     let adds = names.into_iter().all(is_draft11);
     for name in names {
         let lines = headers.get_all(name).iter();
