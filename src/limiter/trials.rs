@@ -75,22 +75,22 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
         };
         let mut before = ahead();
         for is_last in (1..=MAX_LOOKS).map(|look| look == MAX_LOOKS) {
-            if before.iter().all(Option::is_none) {
-                break;
+            let mut late = None;
+            if before.iter().any(Option::is_some) {
+                let (denial, wait) = self.denial(queued, ticket).await?;
+                let turn = wait.map(|wait| Instant::now() + wait.min(MAX_WITHIN));
+                late = turn.is_some_and(|turn| turn > deadline).then_some(denial);
             }
-            let (denial, wait) = self.denial(queued, ticket).await?;
-            if wait.is_none_or(|wait| Instant::now() + wait.min(MAX_WITHIN) <= deadline) {
-                break;
-            }
-            // If a remote store has admitted a task meanwhile, its units may have been counted twice: in the
-            // queue, and by the store. The task has left the queue once it has read its reply.
+            // Beside a remote store, the queue may have changed meanwhile. Units of a task that was admitted are counted
+            // twice, until it has read its reply and leaves the queue. Units of a task that arrived earlier are
+            // counted once its check is refused and it enters the queue.
             if is_last || self.state.store.is_embedded() {
-                return Ok(Some(denial));
+                return Ok(late);
             }
             yield_now().await;
             let after = ahead();
             if after == before {
-                return Ok(Some(denial));
+                return Ok(late);
             }
             before = after;
         }
