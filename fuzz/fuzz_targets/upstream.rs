@@ -110,6 +110,11 @@ fn oracle(headers: &HeaderMap, status: u16) -> Option<f64> {
         pause = pause.max(draft7(headers, status == 429)?);
         for (remaining, reset) in PAIRS {
             let Some(reset) = text(headers, reset) else { continue };
+            // Lists of different lengths leave a time without its number of units.
+            let parts = |text: &str| text.split(',').count();
+            if text(headers, remaining).is_some_and(|text| parts(text) != parts(reset)) {
+                return None;
+            }
             let spent = match text(headers, remaining) {
                 Some(text) => match plain(text) {
                     Some(units) => units < 1.0,

@@ -97,7 +97,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 /// The window is the `t` of the member, its `w` (draft 12), or the `w` of its policy.
 fn ratelimit(headers: &HeaderMap) -> Option<Duration> {
     let members = structured::list(headers, &RATELIMIT)?;
-    let mut spent = members.iter().filter(|member| member.remaining == Some(0)).peekable();
+    let mut spent =
+        members.iter().filter(|member| member.remaining.or(member.available) == Some(0)).peekable();
     spent.peek()?;
     let policies = structured::list(headers, &RATELIMIT_POLICY).unwrap_or_default();
     let window = |member: &Member| {

@@ -21,8 +21,10 @@ const MAX_MEMBERS: usize = 64;
 pub(super) struct Member {
     /// The String or Token.
     pub(super) name: String,
-    /// The parameter `r`, or `a` in draft 12: the units that are left.
+    /// The parameter `r`: the units that are left.
     pub(super) remaining: Option<i64>,
+    /// The parameter `a`, which takes the place of `r` in draft 12.
+    pub(super) available: Option<i64>,
     /// The parameter `t`: the seconds until more units are free.
     pub(super) reset: Option<i64>,
     /// The parameter `w`: the window in seconds. In draft 12, it also takes the place of `t`.
@@ -95,7 +97,8 @@ impl<'f> ParameterVisitor<'f> for &mut Member {
             _ => None,
         };
         match key.as_str() {
-            "r" | "a" => self.remaining = integer,
+            "r" => self.remaining = integer,
+            "a" => self.available = integer,
             "t" => self.reset = integer,
             "w" => self.window = integer,
             _ => {}
