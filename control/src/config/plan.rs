@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 use plimsoll::{Charges, Policy, by::ClientIp};
 
 use super::{
-    document::{At, Mistake},
+    document::{At, MAX_MISTAKES, Mistake},
     keys,
     rules::Rules,
     spec::{ClientIpSpec, FileSpec, KeySpec, PolicySpec, Route, RuleSpec, Text, is_method},
@@ -58,8 +58,8 @@ impl Plan {
         }
         let listed: Vec<_> = rules.clone().map(|rule| &rule.value).collect();
         for (index, rule) in listed.iter().enumerate() {
-            let beside = listed[..index].iter().map(|other| validate_beside(rule, other));
-            mistakes.extend(beside.filter_map(Result::err));
+            let mut beside = listed[..index].iter().map(|other| validate_beside(rule, other));
+            mistakes.extend(beside.find_map(Result::err));
         }
         let mut lines = 0;
         for rule in rules {
@@ -76,6 +76,7 @@ impl Plan {
             (client_ip, store) => {
                 mistakes.extend(client_ip.err().into_iter().chain(store.err()));
                 mistakes.sort_by_key(|mistake| mistake.span.as_ref().map(|span| span.start));
+                mistakes.truncate(MAX_MISTAKES);
                 return Err(mistakes);
             }
         };

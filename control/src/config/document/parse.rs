@@ -6,7 +6,7 @@ use super::{Mistake, Node, json, mistake::may_have_secret, node::Value, toml, ya
 use crate::config::format::Format;
 
 /// The most mistakes of a text.
-const MAX_MISTAKES: usize = 20;
+pub(in crate::config) const MAX_MISTAKES: usize = 20;
 
 /// Reads a text into a type of the program, whose fields may be [`At`](super::At).
 ///
