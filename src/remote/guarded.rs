@@ -13,7 +13,7 @@ use super::{
     breaker::{Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker, prober},
     deadline::{self, Deadline},
     deny_cache::{DenyCache, TrackedRequest},
-    fallback::{Cause, Fallback, FoundKeys, REPLAY_INTERVAL, replay},
+    fallback::{Cause, Fallback, FoundKeys},
 };
 use crate::{
     decision::{Source, StoreReply},
@@ -23,6 +23,9 @@ use crate::{
     store::{Answer, KeptRequest, NodeId, Request, Store},
     telemetry,
 };
+
+/// The time between two rounds of a replay while the breaker of a node is open.
+const REPLAY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A remote store and its guards, each of which may be missing.
 #[derive(Debug)]
@@ -238,16 +241,15 @@ impl Guarded {
     /// Starts to charge the backlog of the fallback to the store, if there is any.
     #[inline]
     pub(super) fn start_replay(self: &Arc<Self>) {
-        if let Some(fallback) = &self.fallback
-            && !fallback.backlog().is_empty()
-        {
+        if self.has_backlog() {
             // The task holds no strong handle while it sleeps, so that the limiter can end.
             let weak = Arc::downgrade(self);
             self.replay.start(|| async move {
                 while let Some(guarded) = weak.upgrade() {
-                    if guarded.replay_backlog().await {
+                    if !guarded.replay_backlog().await || !guarded.has_backlog() {
                         return;
                     }
+                    // The breaker of a node is open.
                     drop(guarded);
                     sleep(REPLAY_INTERVAL).await;
                 }
@@ -255,13 +257,18 @@ impl Guarded {
         }
     }
 
+    fn has_backlog(&self) -> bool {
+        self.fallback.as_ref().is_some_and(|fallback| !fallback.backlog().is_empty())
+    }
+
+    /// Charges the backlog to the store. Returns whether the store has answered.
     async fn replay_backlog(self: &Arc<Self>) -> bool {
         let Some(fallback) = &self.fallback else { return true };
-        let has_nodes = self.breakers.as_ref().is_some_and(Breakers::has_nodes);
+        let is_rejected = |charge: &Charge<'_>| self.rejects_charge(charge);
         let send = |charges: &[Charge<'_>]| {
             self.call(Request::Force(charges), Origin::Replay, self.deadline)
         };
-        replay(fallback, has_nodes, send).await
+        fallback.replay(is_rejected, send).await
     }
 }
 

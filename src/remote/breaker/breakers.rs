@@ -123,11 +123,6 @@ impl Breakers {
         Status { breaker: worst.or(status.breaker), open_breakers: open, ..status }
     }
 
-    /// Returns whether the store has several nodes.
-    pub(in crate::remote) fn has_nodes(&self) -> bool {
-        !self.others.read().is_empty()
-    }
-
     /// Ends the probers of all breakers.
     pub(in crate::remote) fn stop(&self) {
         self.all().iter().for_each(|breaker| breaker.stop());
@@ -280,7 +275,6 @@ mod tests {
             }
             assert!(breakers.all().len() <= 1 + 10 + 10);
         }
-        assert!(breakers.has_nodes());
         for _ in 0..10 {
             let failed = permits(&breakers, &store, &[2_999]).ok().expect("closed");
             record(failed, CallOutcome::Failure);
