@@ -12,7 +12,6 @@ mod script;
 mod self_test;
 mod server_error;
 mod slot_queue;
-mod spare_command;
 mod startup;
 mod store;
 mod wire;
