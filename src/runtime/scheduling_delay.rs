@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 
 use super::moving_average::MovingAverage;
 use crate::{clock::micros, telemetry};
@@ -52,7 +52,7 @@ impl SchedulingDelay {
         let Some(delay) = now.checked_duration_since(due) else { return };
         self.0.average.record(delay);
         telemetry::scheduling_delayed(delay);
-        if delay >= MAX_PUNCTUAL_DELAY {
+        if delay >= MAX_PUNCTUAL_DELAY || is_backlogged() {
             self.0.last_late.store(self.0.micros(now), Ordering::Relaxed);
         }
     }
@@ -68,6 +68,12 @@ impl Measured {
     fn micros(&self, time: Instant) -> u64 {
         micros(time.saturating_duration_since(self.origin)).max(1)
     }
+}
+
+/// Returns whether tasks are left in the global queue of the caller's runtime. Threads with tasks of
+/// their own rarely take one from there.
+pub(super) fn is_backlogged() -> bool {
+    Handle::try_current().is_ok_and(|runtime| runtime.metrics().global_queue_depth() > 0)
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //!
 //! In a process with more work than processor time, each task waits in the run queue of the runtime. A timer
 //! then ends while the reply lies unread in the socket, or before the request has been written. So when a
-//! timer ends late, the wait goes on for as long as the timer was late.
+//! timer ends, its task first passes through the run queue, and the wait goes on if the process is late
+//! (`tests/faults/saturated.rs`).
 
 use std::{
     cell::Cell,
@@ -19,7 +20,7 @@ use tokio::{
     time::{self, Instant, Sleep},
 };
 
-use super::SchedulingDelay;
+use super::{SchedulingDelay, scheduling_delay::is_backlogged};
 
 /// The number of times that a late process waits again at most. A request and its reply pass
 /// through the run queue that many times.
@@ -104,7 +105,8 @@ impl TimeLimit {
     /// Waits for `future`, like [`tokio::time::timeout_at`].
     ///
     /// If the process is late at the end, the wait is extended by the time of the delay, at most by
-    /// another period. There are at most [`MAX_EXTENSIONS`] extensions.
+    /// another period. If tasks are left in the global queue, it is extended by a whole period. There are
+    /// at most [`MAX_EXTENSIONS`] extensions.
     ///
     /// # Errors
     ///
@@ -119,11 +121,16 @@ impl TimeLimit {
             if let Ok(output) = time::timeout_at(at, future.as_mut()).await {
                 return Ok(output);
             }
-            let delay = at.elapsed();
-            if delay < late {
-                break;
+            // The timer was late, and then the turn took its time.
+            if let Some(output) = one_turn(future.as_mut()).await {
+                return Ok(output);
             }
-            at = saturating_add(Instant::now(), delay.min(self.period));
+            let more = match at.elapsed() {
+                _ if is_backlogged() => self.period,
+                delay if delay >= late => delay.min(self.period),
+                _ => break,
+            };
+            at = saturating_add(Instant::now(), more);
         }
         Err(Elapsed)
     }
@@ -151,6 +158,23 @@ impl TimeLimit {
         delay.record_timer(self.at + TIMER_RESOLUTION);
         output
     }
+}
+
+/// Polls `future` while its task passes through the run queue of the runtime three times. A task for which a reply
+/// has arrived meanwhile has then been polled, unless it is in the global queue of a runtime with several threads.
+async fn one_turn<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    let mut turns = 0;
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if turns == 3 => Poll::Ready(None),
+        Poll::Pending => {
+            turns += 1;
+            // A task that wakes itself goes to the end of the run queue.
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await
 }
 
 /// Waits for `future`. Returns `None` if the timer fires before it is ready.
