@@ -17,15 +17,15 @@ use tonic::service::Routes;
 
 use crate::{
     check::{ServerError, validate},
-    envoy::{Envoy, MAX_MESSAGE_BYTES},
+    envoy::Envoy,
     grpc,
     health::Health,
     http::{self, Api, require_full_access, with_fallbacks},
     limits::Limits,
-    listen::{Listener, Phase, Phases},
+    listen::{Listener, Phase, Phases, TooSlow},
     metrics::Metrics,
     random,
-    settings::{Address, Bounds, Settings},
+    settings::{Address, Settings},
     signals::Signals,
 };
 
@@ -74,10 +74,9 @@ impl Server {
         };
         offenders.share(&overrides);
         let activity = Activity::new(offenders);
-        let is_shared = limits.is_shared();
         let (registry, decisions) = (limits.registry().clone(), activity.clone());
-        let api = Api::new(registry, limiter.clone(), decisions, is_shared, &settings)?;
-        if is_shared && settings.receipt_secret.is_none() {
+        let api = Api::new(registry, limiter.clone(), decisions, &settings)?;
+        if limits.is_shared() && settings.receipt_secret.is_none() {
             tracing::warn!(
                 target: "plimsoll",
                 "receipts and slots are accepted by the instance that made them only: give all \
@@ -152,9 +151,8 @@ impl Server {
         let _watch = self.envoy.as_ref().map(Envoy::watch);
         let bounds = self.settings.bounds;
         let mut listeners = JoinSet::new();
-        let mut serve = |listener: Listener, router: Router, max_body: usize| {
-            let bounds = Bounds { max_body: max_body.max(bounds.max_body), ..bounds };
-            listeners.spawn(listener.serve(router, bounds, self.phases.clone()));
+        let mut serve = |listener: Listener, router: Router, too_slow: TooSlow| {
+            listeners.spawn(listener.serve(router, too_slow, bounds, self.phases.clone()));
         };
         let http = bind("http", self.settings.http).await?;
         let grpc = bind("grpc", self.settings.grpc).await?;
@@ -163,22 +161,17 @@ impl Server {
         self.health.begin(Phase::Ready).await;
         if let Some(listener) = http {
             say(format_args!("http on http://{}", listener.address()));
-            // The API bounds its bodies itself, and `/json` takes messages of Envoy.
-            serve(
-                listener,
-                self.http_router(),
-                self.envoy.as_ref().map_or(0, |_| MAX_MESSAGE_BYTES),
-            );
+            serve(listener, self.http_router(), http::too_slow);
         }
         if let Some(listener) = grpc {
             say(format_args!("grpc on {}", listener.address()));
             let router = grpc::router(self.grpc.clone(), self.settings.clients.clone());
-            serve(listener, router, grpc::MAX_BODY);
+            serve(listener, router, grpc::too_slow);
         }
         if let Some(listener) = admin {
             say(format_args!("admin on http://{}/", listener.address()));
             let router = self.admin_router(listener.address());
-            serve(listener, router, 0);
+            serve(listener, router, http::too_slow);
         }
 
         let is_interactive = signals.first().await;

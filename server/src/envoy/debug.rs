@@ -1,7 +1,5 @@
 //! The routes `/json` and `/rlconfig`.
 
-use std::sync::Arc;
-
 use axum::{
     Json, Router,
     body::Bytes,
@@ -16,25 +14,21 @@ use axum::{
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use serde_json::json;
 
-use super::{
-    json,
-    request::MAX_MESSAGE_BYTES,
-    service::{NotDecided, decide},
-    shared::Shared,
-};
+use super::{envoy::Envoy, json, request::MAX_MESSAGE_BYTES, service::NotDecided};
 
-pub(super) fn router(shared: Arc<Shared>) -> Router {
-    Router::new()
-        .route("/json", post(decide_json))
-        .route("/rlconfig", get(show_config))
-        .layer(DefaultBodyLimit::max(MAX_MESSAGE_BYTES))
-        .with_state(shared)
+impl Envoy {
+    /// Returns the routes `/json`, which decides a request in JSON, and `/rlconfig`, which shows the limits
+    /// in force.
+    pub fn debug_router(&self) -> Router {
+        Router::new()
+            .route("/json", post(decide_json))
+            .route("/rlconfig", get(show_config))
+            .layer(DefaultBodyLimit::max(MAX_MESSAGE_BYTES))
+            .with_state(self.clone())
+    }
 }
 
-async fn decide_json(
-    State(shared): State<Arc<Shared>>,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
+async fn decide_json(State(envoy): State<Envoy>, body: Result<Bytes, BytesRejection>) -> Response {
     let body = match body {
         Ok(body) => body,
         Err(error) => return problem(error.status(), &error.body_text()),
@@ -43,7 +37,7 @@ async fn decide_json(
         Ok(request) => request,
         Err(error) => return problem(StatusCode::BAD_REQUEST, &error),
     };
-    match decide(&shared, &request).await {
+    match envoy.decide(&request).await {
         Ok(response) => {
             let status = match response.overall_code() {
                 Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
@@ -73,6 +67,6 @@ fn problem(status: StatusCode, detail: &str) -> Response {
     (status, content_type, document.to_string()).into_response()
 }
 
-async fn show_config(State(shared): State<Arc<Shared>>) -> String {
-    shared.config.load().dump()
+async fn show_config(State(envoy): State<Envoy>) -> String {
+    envoy.config().dump()
 }

@@ -10,9 +10,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{
 };
 use plimsoll::Quota;
 use plimsoll_control::{Offenders, Registry, admin::Activity};
-use plimsoll_server::envoy::{
-    Decide, Envoy, EnvoyConfig, EnvoyOptions, EnvoyService, ResponseHeaders,
-};
+use plimsoll_server::envoy::{Decide, Envoy, EnvoyConfig, EnvoyOptions, ResponseHeaders};
 use plimsoll_testing::seed;
 use proptest::{prelude::*, test_runner::Config};
 
@@ -257,7 +255,7 @@ fn service(switches: Switches) -> Service {
         let until = SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
         policy.set_key_quota(format!("{}=vip", name.unwrap()), raised.unwrap(), until).unwrap();
     }
-    Service { service: EnvoyService::from(&envoy), envoy, clock }
+    Service { envoy, clock }
 }
 
 fn switches() -> impl Strategy<Value = Switches> {

@@ -15,7 +15,7 @@ use plimsoll::{
     Effect, Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, OnFailure, Resilience,
     store::{Answer, Request, Store},
 };
-use plimsoll_server::envoy::{Decide, Envoy, EnvoyConfig, EnvoyOptions, EnvoyService};
+use plimsoll_server::envoy::{Decide, Envoy, EnvoyConfig, EnvoyOptions};
 use tonic::Status;
 
 use crate::support::{descriptor, hits, negative, request};
@@ -75,16 +75,16 @@ impl Store for Failing {
     }
 }
 
-fn service(fails: Fails, hangs: bool, options: EnvoyOptions) -> EnvoyService {
+fn service(fails: Fails, hangs: bool, options: EnvoyOptions) -> Envoy {
     let memory = MemoryStore::new(MemoryConfig::default());
     let store = Failing { memory, fails, hangs, calls: AtomicUsize::new(0) };
     let resilience = Resilience::default().deadline(DEADLINE).without_deny_cache();
     let config = EnvoyConfig::from_text("limits.yaml", LIMITS, options).unwrap();
-    EnvoyService::from(&Envoy::new(config, Limiter::with(store, resilience)))
+    Envoy::new(config, Limiter::with(store, resilience))
 }
 
 async fn ask(
-    service: &EnvoyService,
+    service: &Envoy,
     descriptors: impl IntoIterator<Item = RateLimitDescriptor>,
 ) -> Result<RateLimitResponse, Status> {
     let start = tokio::time::Instant::now();
