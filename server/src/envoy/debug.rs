@@ -4,17 +4,19 @@ use axum::{
     Json, Router,
     body::Bytes,
     extract::{DefaultBodyLimit, State, rejection::BytesRejection},
-    http::{
-        StatusCode,
-        header::{CACHE_CONTROL, CONTENT_TYPE},
-    },
+    http::StatusCode,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use serde_json::json;
 
-use super::{envoy::Envoy, json, request::MAX_MESSAGE_BYTES, service::NotDecided};
+use super::{
+    envoy::Envoy,
+    json,
+    request::{BadRequest, MAX_MESSAGE_BYTES},
+    service::NotDecided,
+};
+use crate::http::Problem;
 
 impl Envoy {
     /// Returns the routes `/json`, which decides a request in JSON, and `/rlconfig`, which shows the limits
@@ -31,11 +33,13 @@ impl Envoy {
 async fn decide_json(State(envoy): State<Envoy>, body: Result<Bytes, BytesRejection>) -> Response {
     let body = match body {
         Ok(body) => body,
-        Err(error) => return problem(error.status(), &error.body_text()),
+        Err(error) => {
+            return Problem::new(error.status(), "Not read", error.body_text()).into_response();
+        }
     };
     let request = match json::request(&body) {
         Ok(request) => request,
-        Err(error) => return problem(StatusCode::BAD_REQUEST, &error),
+        Err(error) => return bad(error),
     };
     match envoy.decide(&request).await {
         Ok(response) => {
@@ -45,26 +49,13 @@ async fn decide_json(State(envoy): State<Envoy>, body: Result<Bytes, BytesReject
             };
             (status, Json(json::response(&response))).into_response()
         }
-        Err(reason) => {
-            let status = match &reason {
-                NotDecided::Bad(_) => StatusCode::BAD_REQUEST,
-                NotDecided::Failed(_) => StatusCode::SERVICE_UNAVAILABLE,
-            };
-            problem(status, tonic::Status::from(reason).message())
-        }
+        Err(NotDecided::Bad(BadRequest(message))) => bad(message),
+        Err(NotDecided::Failed(error)) => Problem::from(error).into_response(),
     }
 }
 
-/// Returns an error as a problem document (RFC 9457).
-fn problem(status: StatusCode, detail: &str) -> Response {
-    let title = match status {
-        StatusCode::BAD_REQUEST => "Not a request of Envoy",
-        StatusCode::PAYLOAD_TOO_LARGE => "Too long",
-        _ => "The store cannot answer",
-    };
-    let document = json!({ "title": title, "status": status.as_u16(), "detail": detail });
-    let content_type = [(CONTENT_TYPE, "application/problem+json"), (CACHE_CONTROL, "no-store")];
-    (status, content_type, document.to_string()).into_response()
+fn bad(detail: String) -> Response {
+    Problem::new(StatusCode::BAD_REQUEST, "Not a request of Envoy", detail).into_response()
 }
 
 async fn show_config(State(envoy): State<Envoy>) -> String {

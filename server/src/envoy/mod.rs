@@ -21,6 +21,7 @@ mod request;
 mod response;
 mod service;
 mod stats;
+mod structs;
 mod unit;
 
 #[doc = include_str!("../../docs/moving-from-envoy-ratelimit.md")]
@@ -29,7 +30,7 @@ pub mod moving {}
 pub use self::{
     config::{EnvoyConfig, EnvoyConfigError},
     envoy::Envoy,
-    lint::{Finding, FindingKind, lint},
+    lint::{Finding, FindingKind, FoundLimit, lint},
     options::{Decide, EnvoyOptions, LimitHeaders, ResponseHeaders},
     reload::EnvoyWatch,
 };

@@ -18,7 +18,9 @@ mod router;
 mod slots;
 mod state;
 
-pub(crate) use self::{body::too_slow, caller::require_full_access, router::with_fallbacks};
+pub(crate) use self::{
+    body::too_slow, caller::require_full_access, problem::Problem, router::with_fallbacks,
+};
 pub use self::{
     router::{DOCUMENT, router},
     state::Api,

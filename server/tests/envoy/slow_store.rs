@@ -95,7 +95,8 @@ async fn ask(
 }
 
 fn both_ways() -> [EnvoyOptions; 2] {
-    [Decide::Together, Decide::Each].map(|how| EnvoyOptions::default().decide(how))
+    [Decide::Together, Decide::Each]
+        .map(|how| EnvoyOptions { decide: how, ..EnvoyOptions::default() })
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,7 +157,11 @@ async fn units_that_cannot_be_given_back_leave_the_decision_on_others() {
 #[tokio::test(start_paused = true)]
 async fn a_look_that_denies_needs_no_second_answer() {
     for hangs in [false, true] {
-        let options = EnvoyOptions::default().on_failure(OnFailure::Deny).strict_looks(true);
+        let options = EnvoyOptions {
+            on_failure: OnFailure::Deny,
+            strict_looks: true,
+            ..EnvoyOptions::default()
+        };
         let service = service(Fails::After(2), hangs, options);
         assert!(ask(&service, [descriptor("counting=a")]).await.is_ok());
         let descriptors = [hits("counting=a", 0), descriptor("user=a")];
@@ -177,7 +182,11 @@ async fn a_look_and_a_charge_that_are_decided_together_wait_for_one_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_look_and_a_charge_that_are_decided_each_by_itself_wait_at_the_same_time() {
-    let service = service(Fails::After(0), true, EnvoyOptions::default().decide(Decide::Each));
+    let service = service(
+        Fails::After(0),
+        true,
+        EnvoyOptions { decide: Decide::Each, ..EnvoyOptions::default() },
+    );
     let descriptors = [hits("counting=a", 0), descriptor("user=a")];
     assert_eq!(ask(&service, descriptors).await.unwrap().overall_code(), Code::Ok);
 }
