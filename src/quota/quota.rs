@@ -237,7 +237,7 @@ impl Quota {
     /// The bound of the [`Algorithm`] stays the same in every window. In return, a shared store
     /// counts each unit for longer, or allows a lower burst: see [`counted`](Self::counted). An
     /// embedded store ignores the lease. Units are leased only from a store that [counts
-    /// leases](crate::store::Store::counts_leases). The [guide](crate::guide::leases) says when to
+    /// leases](crate::store::Traits::counts_leases). The [guide](crate::guide::leases) says when to
     /// lease, and for how long.
     ///
     /// All processes that share a store should use the same lease. The text of a leased quota is such
@@ -296,7 +296,7 @@ impl Quota {
     ///
     /// [`RedisStore`](crate::RedisStore) counts all checks of a leased quota so, whether they lease
     /// units or not. A [`Store`](crate::store::Store) of your own that several processes share does the
-    /// same, and then returns true from [`counts_leases`](crate::store::Store::counts_leases).
+    /// same, and then returns true from [`counts_leases`](crate::store::Traits::counts_leases).
     ///
     /// ```
     /// use plimsoll::Quota;
