@@ -67,7 +67,7 @@ impl<'p> Charges<'p> {
         }
     }
 
-    /// Copies the charges of a request.
+    /// Copies the charges of a request that is not the check of a limiter.
     pub(crate) fn copy(charges: &[Charge<'_>]) -> Charges<'static> {
         charges.iter().cloned().map(Charge::into_owned).collect()
     }

@@ -24,4 +24,8 @@ mod pipeline;
 mod probe;
 
 pub use self::{breaker::BreakerConfig, config::Resilience};
-pub(crate) use self::{fallback::UNKNOWN_WAIT_MICROS, pipeline::Pipeline};
+pub(crate) use self::{
+    fallback::UNKNOWN_WAIT_MICROS,
+    guarded::{Answered, Call, Step},
+    pipeline::Pipeline,
+};

@@ -11,7 +11,6 @@ mod status;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod store;
 
-pub(crate) use self::store::KeptRequest;
 #[doc(hidden)]
 pub use self::store::NodeId;
 #[cfg(feature = "redis")]

@@ -1,16 +1,14 @@
-//! A check of which some charges may be paid from stock, in four steps:
+//! A check whose charges are all under leased quotas, in three steps:
 //!
-//! 1. [Split](Split::new): the stock pays the charges that it can. The rest is for the store.
-//! 2. [Wait](wait): if the stock of a busy key is too small, the check waits for the renewal of the stock,
-//!    and begins again, at most twice.
-//! 3. [Send](send): the store is asked for the rest in one call.
-//! 4. [Merge](Split::merge): the answer of the store and the paid charges are one reply. If the check is
-//!    denied, the units return to the stock.
+//! 1. [Pay](Leases::pay_all): the stocks pay all of its charges, or none.
+//! 2. [Wait](Leases::wait_and_acquire): if the stock of a busy key is too small, the check waits for the renewal
+//!    of the stock, and begins again, at most twice.
+//! 3. [Send](Leases::send): the store is asked for all charges in one call.
 
-use std::{borrow::Cow, pin::pin, slice, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc};
 
 use smallvec::SmallVec;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Duration, Instant, sleep_until};
 
 use super::{
     super::{
@@ -18,149 +16,210 @@ use super::{
         deadline::Deadline,
         fallback::Cause,
         fingerprint::Fingerprint,
-        guarded::{Guarded, Origin, Sent},
+        guarded::{Answered, Call, Guarded, Origin, Step},
     },
     leases::Leases,
-    stocks::{Attempt, Payment, Stocks},
+    stocks::{Attempt, Stocks},
     table::RenewalState,
 };
 use crate::{
     clock::Timestamp,
-    decision::{ChargeReply, OneReply, Source, StoreReply, Verdict},
+    decision::{Source, StoreReply},
     error::{Error, ErrorKind},
     policy::{Charge, Charges},
     runtime::{before, runtime_with_timer},
-    store::{Answer, Request},
+    store::Request,
     telemetry,
 };
 
-/// The charges of a check, in their order: those that are paid from stock, and those of which the
-/// store is asked.
-#[derive(Debug)]
-struct Split(SmallVec<[SplitLine; 2]>);
+/// The charges of a check that the stocks have not paid, in their order.
+type Unpaid = SmallVec<[UnpaidCharge; 2]>;
 
-#[derive(Debug)]
-enum SplitLine {
-    Paid(Payment),
-    Rest {
-        is_live: bool,
-        /// The key, if it is busy.
-        busy: Option<Fingerprint>,
-    },
+#[derive(Debug, Clone, Copy)]
+enum UnpaidCharge {
+    /// The key is not busy.
+    Cold,
+    /// The stock of the key is too small.
+    Short(Fingerprint),
+    /// The stock of the key could pay, but that of another charge could not.
+    PutBack(Fingerprint),
 }
 
 /// The renewals for which a check waits.
 type Renewals = SmallVec<[RenewalState; 2]>;
 
-/// Decides a check in the four steps of this file.
-///
-/// The check waits for renewals no longer than `limit`. If a renewal was not sent in half of that time, or
-/// this process was late, the check asks the store itself, and waits no longer than `limit` for it.
-pub(super) fn acquire(
-    leases: &Arc<Leases>,
-    charges: &[Charge<'_>],
-    limit: Option<Duration>,
-) -> Answer {
-    let split = Split::new(leases, charges, true);
-    match split.reply_if_paid() {
-        Some(reply) => Answer::ready(Ok(reply)),
-        None => acquire_rest(leases, charges, split, limit),
+impl Leases {
+    /// Begins a check whose charges are all [leased](super::is_leased).
+    ///
+    /// The check waits for renewals no longer than `limit`. If a renewal was not sent in half of that time, or
+    /// this process was late, the check asks the store itself, and waits no longer than `limit` for it.
+    pub(in crate::remote) fn acquire<'p>(
+        self: &Arc<Self>,
+        charges: &mut Charges<'p>,
+        limit: Option<Duration>,
+    ) -> Step<Call<'p>> {
+        let unpaid = match self.pay_all(charges, true) {
+            Ok(reply) => return Step::Decided(Ok(reply)),
+            Err(unpaid) => unpaid,
+        };
+        match self.renewals_to_await(charges, &unpaid) {
+            Step::Decided(reply) => Step::Decided(reply),
+            Step::Waits(renewals) if renewals.is_empty() => self.send(charges, unpaid, limit),
+            Step::Waits(renewals) => {
+                let charges = std::mem::take(charges).into_owned();
+                let deadline = limit.and_then(Deadline::new);
+                let leases = Arc::clone(self);
+                Step::Waits(Call::boxed(leases.wait_and_acquire(charges, renewals, deadline)))
+            }
+        }
+    }
+
+    /// Pays all charges from stock. `is_new` is false for a check that has waited, which counts once as demand.
+    ///
+    /// # Errors
+    ///
+    /// Returns a line for each charge if the stocks cannot pay all of them. They then have their units again.
+    fn pay_all(&self, charges: &[Charge<'_>], is_new: bool) -> Result<StoreReply, Unpaid> {
+        let attempts: SmallVec<[Attempt; 1]> =
+            charges.iter().map(|charge| self.pay(charge, is_new)).collect();
+        let mut time = Timestamp::default();
+        let mut replies = SmallVec::new();
+        for attempt in &attempts {
+            let Attempt::Paid(payment) = attempt else {
+                let put_back = |attempt| UnpaidCharge::put_back(attempt, &self.stocks);
+                return Err(attempts.iter().map(put_back).collect());
+            };
+            time = time.max(payment.time);
+            replies.push(payment.reply);
+        }
+        telemetry::paid_from_stock();
+        Ok(StoreReply { time, source: Source::Leased, charges: replies })
+    }
+
+    /// Returns the renewals for which a check waits before the store is asked, and starts them if necessary.
+    /// There is none if a key is not busy, because the store is then asked for all charges. The deny cache
+    /// decides without a wait, and so does the fallback while the breaker is open.
+    fn renewals_to_await(&self, charges: &[Charge<'_>], unpaid: &Unpaid) -> Step<Renewals> {
+        let has_cold = unpaid.iter().any(|it| matches!(it, UnpaidCharge::Cold));
+        // A wait needs a timer.
+        if has_cold || runtime_with_timer().is_none() {
+            return Step::Waits(Renewals::new());
+        }
+        if let Some(reply) = self.guarded.reply_without_store(Request::Acquire(charges)) {
+            return Step::Decided(reply);
+        }
+        let lines = unpaid.iter().zip(charges);
+        let renewals = lines.filter_map(|(line, charge)| match line {
+            UnpaidCharge::Short(key) => self.renewal(*key, charge),
+            UnpaidCharge::Cold | UnpaidCharge::PutBack(_) => None,
+        });
+        Step::Waits(renewals.collect())
+    }
+
+    /// Waits for renewals, and decides the check then.
+    async fn wait_and_acquire(
+        self: Arc<Self>,
+        mut charges: Charges<'static>,
+        mut renewals: Renewals,
+        mut deadline: Option<Deadline>,
+    ) -> Answered<'static> {
+        let mut may_wait_again = true;
+        loop {
+            match wait(&self.guarded, renewals, deadline).await {
+                Waited::Ended => {}
+                Waited::Failed => {
+                    telemetry::deadline_missed();
+                    let (request, cause) = (Request::Acquire(&charges), Cause::Failed(missed()));
+                    let reply = self.guarded.fall_back(request, cause, Origin::Caller);
+                    return (charges, reply);
+                }
+                Waited::Late => {
+                    may_wait_again = false;
+                    deadline = deadline.and_then(Deadline::again);
+                }
+            }
+            let unpaid = match self.pay_all(&charges, false) {
+                Ok(reply) => return (charges, Ok(reply)),
+                Err(unpaid) => unpaid,
+            };
+            let more = match may_wait_again {
+                true => self.renewals_to_await(&charges, &unpaid),
+                false => Step::Waits(Renewals::new()),
+            };
+            match more {
+                Step::Decided(reply) => return (charges, reply),
+                Step::Waits(more) if more.is_empty() => {
+                    let limit = deadline.map(Deadline::rest);
+                    return match self.send(&mut charges, unpaid, limit) {
+                        Step::Decided(reply) => (charges, reply),
+                        Step::Waits(call) => call.await,
+                    };
+                }
+                Step::Waits(more) => renewals = more,
+            }
+            // The first renewal of a key that has just become busy is too small for all that wait for it, but
+            // it shows the demand. So a check waits twice at most, and then asks the store.
+            may_wait_again = false;
+        }
+    }
+
+    /// Asks the store for all charges of a check, and records its replies about busy keys.
+    fn send<'p>(
+        self: &Arc<Self>,
+        charges: &mut Charges<'p>,
+        unpaid: Unpaid,
+        limit: Option<Duration>,
+    ) -> Step<Call<'p>> {
+        let asked_at = self.stocks.now();
+        match self.guarded.acquire(charges, limit) {
+            Step::Decided(mut reply) => {
+                self.stocks.record_all(&unpaid, asked_at, &mut reply);
+                Step::Decided(reply)
+            }
+            Step::Waits(call) if unpaid.iter().all(|it| it.key().is_none()) => Step::Waits(call),
+            Step::Waits(call) => {
+                let (call, stocks) = (call.into_owned(), Arc::clone(&self.stocks));
+                Step::Waits(Call::boxed(async move {
+                    let (charges, mut reply) = call.await;
+                    stocks.record_all(&unpaid, asked_at, &mut reply);
+                    (charges, reply)
+                }))
+            }
+        }
     }
 }
 
-/// Decides a check of one charge like [`acquire`]. If the stock pays it, the result is that of `decided`, and
-/// nothing is allocated. Otherwise it is that of `asked`. A key that is not busy takes the way of a quota
-/// without a lease.
-#[inline(always)]
-pub(in crate::remote) fn acquire_one<'p, T>(
-    leases: &Arc<Leases>,
-    charges: &mut Charges<'p>,
-    decided: impl FnOnce(&mut Charges<'p>, OneReply) -> T,
-    asked: impl FnOnce(&mut Charges<'p>, Result<Answer, Error>) -> T,
-) -> T {
-    let charge = &charges[0];
-    let answer = match leases.pay(charge, true) {
-        Attempt::Paid(Payment { time, reply, .. }) => {
-            telemetry::paid_from_stock();
-            return decided(charges, OneReply { time, source: Source::Leased, reply });
+impl UnpaidCharge {
+    /// Puts the units of a charge back, if its stock has paid it.
+    fn put_back(attempt: &Attempt, stocks: &Stocks) -> Self {
+        match attempt {
+            Attempt::Cold => Self::Cold,
+            Attempt::Short(key) => Self::Short(*key),
+            Attempt::Paid(payment) => {
+                stocks.undo(payment);
+                Self::PutBack(payment.fingerprint)
+            }
         }
-        Attempt::Cold => {
-            let request = Request::Acquire(slice::from_ref(charge));
-            leases.guarded.call(request, Origin::Caller, leases.guarded.deadline)
-        }
-        attempt @ Attempt::Short(_) => {
-            let split = Split(SmallVec::from_iter([SplitLine::new(charge, attempt)]));
-            let limit = leases.guarded.deadline;
-            acquire_rest(leases, slice::from_ref(charge), split, limit)
-        }
-    };
-    asked(charges, Ok(answer))
-}
+    }
 
-/// Decides a check that the stock has not paid wholly.
-#[inline(never)]
-fn acquire_rest(
-    leases: &Arc<Leases>,
-    charges: &[Charge<'_>],
-    split: Split,
-    limit: Option<Duration>,
-) -> Answer {
-    let deadline = || limit.and_then(Deadline::new);
-    let rest = split.rest(charges);
-    let sent = send(leases, charges, &split, &rest, deadline, true);
-    let asked_at = leases.stocks.now();
-    match sent {
-        Ok(Sent::Answered(reply)) => Answer::ready(split.merge(&leases.stocks, reply, asked_at)),
-        Ok(Sent::Pending(call)) => {
-            let (mut call, stocks) = (call.into_owned(), Arc::clone(&leases.stocks));
-            // If the future is dropped, the paid charges stay paid, because the store may have charged
-            // the rest.
-            Answer::pending(async move { split.merge(&stocks, call.wait().await, asked_at) })
-        }
-        Err(renewals) => {
-            let (leases, deadline) = (Arc::clone(leases), deadline());
-            let charges = Charges::copy(charges);
-            Answer::pending(acquire_after(leases, charges, renewals, deadline))
+    /// Returns the key, if it is busy.
+    fn key(self) -> Option<Fingerprint> {
+        match self {
+            Self::Cold => None,
+            Self::Short(key) | Self::PutBack(key) => Some(key),
         }
     }
 }
 
-/// Decides a check after the renewals for which it waits.
-async fn acquire_after(
-    leases: Arc<Leases>,
-    charges: Charges<'static>,
-    mut renewals: Renewals,
-    mut deadline: Option<Deadline>,
-) -> Result<StoreReply, Error> {
-    let mut may_wait_again = true;
-    loop {
-        match wait(&leases.guarded, renewals, deadline).await {
-            Waited::Ended => {}
-            Waited::Failed => {
-                telemetry::deadline_missed();
-                let (request, cause) = (Request::Acquire(&charges), Cause::Failed(missed()));
-                return leases.guarded.fall_back(request, cause, Origin::Caller);
-            }
-            Waited::Late => {
-                may_wait_again = false;
-                deadline = deadline.and_then(Deadline::again);
+impl Stocks {
+    /// Records the store's replies to charges under busy keys.
+    fn record_all(&self, unpaid: &Unpaid, asked_at: u64, reply: &mut Result<StoreReply, Error>) {
+        let Ok(StoreReply { time, source: Source::Shared, charges }) = reply else { return };
+        for (line, reply) in unpaid.iter().zip(charges) {
+            if let Some(key) = line.key() {
+                self.record(key, asked_at, *time, reply);
             }
         }
-        let split = Split::new(&leases, &charges, false);
-        if let Some(reply) = split.reply_if_paid() {
-            return Ok(reply);
-        }
-        let rest = split.rest(&charges);
-        match send(&leases, &charges, &split, &rest, || deadline, may_wait_again) {
-            Ok(sent) => {
-                let asked_at = leases.stocks.now();
-                return split.merge(&leases.stocks, sent.reply().await, asked_at);
-            }
-            Err(more) => renewals = more,
-        }
-        // The first renewal of a key that has just become busy is too small for all that wait for it, but
-        // it shows the demand. So a check waits twice at most, and then asks the store.
-        may_wait_again = false;
     }
 }
 
@@ -205,138 +264,6 @@ async fn wait(guarded: &Guarded, mut renewals: Renewals, deadline: Option<Deadli
     }
     guarded.scheduling_delay.record_timer(deadline.time());
     if guarded.scheduling_delay.was_late_since(start) { Waited::Late } else { Waited::Failed }
-}
-
-/// Asks the store for the rest of a check.
-///
-/// # Errors
-///
-/// Returns the renewals for which the check has to wait before, if it `may_wait`. The units that it has
-/// taken return to their stocks, because other checks may use them meanwhile.
-fn send<'r>(
-    leases: &Arc<Leases>,
-    charges: &[Charge<'_>],
-    split: &Split,
-    rest: &'r [Charge<'r>],
-    deadline: impl FnOnce() -> Option<Deadline>,
-    may_wait: bool,
-) -> Result<Sent<'r>, Renewals> {
-    let request = Request::Acquire(rest);
-    // There is no wait outside of a runtime with timers, because it needs one.
-    if may_wait && runtime_with_timer().is_some() {
-        // The deny cache answers without a wait, and so does the fallback while the breaker is open.
-        if let Some(reply) = leases.guarded.reply_without_store(request) {
-            return Ok(Sent::Answered(reply));
-        }
-        let renewals = split.renewals(leases, charges);
-        if !renewals.is_empty() {
-            split.undo(&leases.stocks);
-            return Err(renewals);
-        }
-    }
-    Ok(leases.guarded.send(request, Origin::Caller, deadline))
-}
-
-impl SplitLine {
-    #[inline]
-    fn new(charge: &Charge<'_>, attempt: Attempt) -> Self {
-        match attempt {
-            Attempt::Paid(payment) => Self::Paid(payment),
-            Attempt::Short(busy) => Self::Rest { is_live: charge.is_live(), busy: Some(busy) },
-            Attempt::Cold => Self::Rest { is_live: charge.is_live(), busy: None },
-        }
-    }
-}
-
-impl Split {
-    /// Pays the charges that the stock can pay. `is_new` is false for a check that has waited, which
-    /// counts once as demand.
-    fn new(leases: &Leases, charges: &[Charge<'_>], is_new: bool) -> Self {
-        let pay = |charge| SplitLine::new(charge, leases.pay(charge, is_new));
-        Self(charges.iter().map(pay).collect())
-    }
-
-    /// Returns the reply to the check if all of it is paid.
-    fn reply_if_paid(&self) -> Option<StoreReply> {
-        let mut time = Timestamp::default();
-        let mut charges = SmallVec::with_capacity(self.0.len());
-        for line in &self.0 {
-            let SplitLine::Paid(payment) = line else { return None };
-            time = time.max(payment.time);
-            charges.push(payment.reply);
-        }
-        telemetry::paid_from_stock();
-        Some(StoreReply { time, source: Source::Leased, charges })
-    }
-
-    /// Returns the charges of which the store is asked.
-    fn rest<'c>(&self, charges: &'c [Charge<'c>]) -> Cow<'c, [Charge<'c>]> {
-        if !self.0.iter().any(|line| matches!(line, SplitLine::Paid(_))) {
-            return Cow::Borrowed(charges);
-        }
-        let lines = charges.iter().zip(&self.0);
-        let rest = lines.filter(|(_, line)| matches!(line, SplitLine::Rest { .. }));
-        Cow::Owned(rest.map(|(charge, _)| charge.clone()).collect())
-    }
-
-    /// Returns the renewals of the busy keys whose stock is too small, which it starts if necessary.
-    fn renewals(&self, leases: &Leases, charges: &[Charge<'_>]) -> Renewals {
-        let lines = self.0.iter().zip(charges);
-        let renewals = lines.filter_map(|(line, charge)| match line {
-            SplitLine::Rest { busy: Some(busy), .. } => leases.renewal(*busy, charge),
-            SplitLine::Rest { busy: None, .. } | SplitLine::Paid(_) => None,
-        });
-        renewals.collect()
-    }
-
-    /// Puts the units of the check into the stocks that they were taken from.
-    fn undo(&self, stocks: &Stocks) {
-        for line in &self.0 {
-            if let SplitLine::Paid(payment) = line {
-                stocks.undo(payment);
-            }
-        }
-    }
-
-    /// Merges the reply to the rest with the charges that are paid.
-    fn merge(
-        self,
-        stocks: &Stocks,
-        reply: Result<StoreReply, Error>,
-        asked_at: u64,
-    ) -> Result<StoreReply, Error> {
-        let reply = reply.inspect_err(|_| self.undo(stocks))?;
-        let mut rest = reply.charges.iter();
-        let is_admitted = self.0.iter().all(|line| match line {
-            SplitLine::Paid(_) => true,
-            SplitLine::Rest { is_live, .. } => {
-                let passed = rest.next().is_some_and(|it| it.verdict == Verdict::Passed);
-                passed || !*is_live
-            }
-        });
-        if !is_admitted {
-            self.undo(stocks);
-        }
-        let mut rest = reply.charges.iter();
-        let lines = self.0.iter().filter_map(|line| match line {
-            SplitLine::Paid(payment) if is_admitted => {
-                // A fallback cannot refund units of the shared store.
-                let is_refundable = reply.source != Source::Fallback;
-                let units = if is_refundable { payment.reply.units } else { 0 };
-                Some(ChargeReply { units, ..payment.reply })
-            }
-            SplitLine::Paid(payment) => Some(payment.reply.unspent()),
-            SplitLine::Rest { busy, .. } => {
-                let mut charge_reply = *rest.next()?;
-                if let (Some(busy), Source::Shared) = (busy, reply.source) {
-                    stocks.record(*busy, asked_at, reply.time, &mut charge_reply);
-                }
-                Some(charge_reply)
-            }
-        });
-        let charges = lines.collect();
-        Ok(StoreReply { time: reply.time, source: reply.source, charges })
-    }
 }
 
 #[cold]

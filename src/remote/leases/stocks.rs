@@ -43,7 +43,7 @@ pub(super) struct Stocks {
 /// A charge that is paid from stock.
 #[derive(Debug)]
 pub(super) struct Payment {
-    fingerprint: Fingerprint,
+    pub(super) fingerprint: Fingerprint,
     taken: Taken,
     pub(super) time: Timestamp,
     pub(super) reply: ChargeReply,
@@ -368,7 +368,7 @@ impl Stocks {
 /// Returns whether the units of a charge may be leased. Shadows and trials, charges of a number of units that
 /// the store chooses, and charges that can never pass are always sent to it.
 #[inline]
-fn is_leased(charge: &Charge<'_>) -> bool {
+pub(in crate::remote) fn is_leased(charge: &Charge<'_>) -> bool {
     charge.quota().lease().is_some()
         && charge.cost() > 0
         && charge.max_cost() == charge.cost()
