@@ -98,7 +98,7 @@ impl MemoryStore {
 
     /// Decides a check of one charge now. Returns the
     /// [`name`](Self::name) of the charge as well, with which its units are [released](Self::release_named).
-    #[inline(always)]
+    #[inline]
     pub(crate) fn acquire_held(&self, charge: &Charge<'_>) -> (u128, OneReply) {
         let (time, id) = (self.0.clock.now(), self.0.secret.entry(charge));
         let reply = decide_entry(&self.0, id, charge, time, Mode::Acquire);

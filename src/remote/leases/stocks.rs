@@ -43,7 +43,7 @@ pub(super) struct Stocks {
 /// A charge that is paid from stock.
 #[derive(Debug)]
 pub(super) struct Payment {
-    pub(super) fingerprint: Fingerprint,
+    fingerprint: Fingerprint,
     taken: Taken,
     pub(super) time: Timestamp,
     pub(super) reply: ChargeReply,
@@ -56,6 +56,21 @@ pub(super) enum Attempt {
     Short(Fingerprint),
     /// The charge cannot be leased, or its key is not busy.
     Cold,
+}
+
+impl Attempt {
+    /// Returns the key, if it is busy.
+    pub(super) fn key(&self) -> Option<Fingerprint> {
+        match self {
+            Self::Paid(payment) => Some(payment.fingerprint),
+            Self::Short(fingerprint) => Some(*fingerprint),
+            Self::Cold => None,
+        }
+    }
+
+    pub(super) fn payment(&self) -> Option<&Payment> {
+        if let Self::Paid(payment) = self { Some(payment) } else { None }
+    }
 }
 
 /// The maximum number of receipt lines on their way to the store. Units beyond it come back by
