@@ -53,22 +53,17 @@ impl Deadline {
 
 /// Sends `request`. The answer is ready by the deadline, if there is one.
 ///
-/// A store that [keeps the deadline](Answer::keeps_deadline) fails by itself, and its error says
-/// whether the request was sent. It has the only timer of the call, and
-/// [measures](Store::scheduling_delay) with it. For other stores a timer here ends the call, measures the
-/// scheduling delay if the answer takes long, and the effect of the request is
-/// [unknown](Effect::Unknown).
+/// A store that [keeps deadlines](crate::store::Traits::keeps_deadlines) fails by itself, and its error says
+/// whether the request was sent. It has the only timer of the call, measures with it, and `delay` is `None`. For
+/// other stores a timer here ends the call, and the effect of the request is [unknown](Effect::Unknown).
 pub(super) fn send(
     store: &dyn Store,
     request: Request<'_>,
     deadline: Option<Deadline>,
-    delay: &SchedulingDelay,
+    delay: Option<&SchedulingDelay>,
 ) -> Answer {
     let answer = store.call(request, deadline.map(|deadline| deadline.time().into_std()));
-    let Some(Deadline { at, limit }) = deadline else { return answer };
-    if answer.keeps_deadline() {
-        return answer;
-    }
+    let (Some(Deadline { at, limit }), Some(delay)) = (deadline, delay) else { return answer };
     match answer.now() {
         Ok(reply) => Answer::ready(reply),
         Err(mut answer) => {

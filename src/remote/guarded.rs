@@ -26,7 +26,7 @@ use crate::{
     error::{Effect, Error},
     policy::{Charge, Charges},
     runtime::{BackgroundTask, MovingAverage, SchedulingDelay},
-    store::{Answer, NodeId, Request, Store},
+    store::{Answer, NodeId, Request, Store, Traits},
     telemetry,
 };
 
@@ -38,9 +38,7 @@ pub(super) struct Guarded(pub(super) Arc<Guards>);
 #[derive(Debug)]
 pub(super) struct Guards {
     pub(super) store: Box<dyn Store>,
-    /// True if the store has breakers and deny caches of its own, so that it has none here, and is not
-    /// measured again.
-    pub(super) is_protected: bool,
+    pub(super) traits: Traits,
     pub(super) deadline: Option<Duration>,
     pub(super) breakers: Option<Breakers>,
     pub(super) deny_cache: Option<DenyCache>,
@@ -164,7 +162,7 @@ impl Guarded {
             found,
             outcome_of: Some((tracked, permits)),
         };
-        match deadline::send(&*self.store, request, deadline, &self.scheduling_delay).now() {
+        match deadline::send(&*self.store, request, deadline, self.delay_of_timers()).now() {
             // 6 and 7.
             Ok(reply) => Step::Decided(call.finish(reply, Some(start.elapsed()), Some(request))),
             Err(answer) => Step::Waits(StoreCall { call, answer, deadline }),
@@ -279,10 +277,15 @@ impl Guards {
     /// Returns the time that the store has taken since `start`. Returns `None` in two cases:
     ///
     /// - The process was late meanwhile. Most of the time may have passed in its own run queue.
-    /// - The store is [protected](Store::is_protected), so it measures itself.
+    /// - The store [protects itself](Traits::protects_itself), so it measures itself.
     pub(super) fn store_time(&self, start: Instant) -> Option<Duration> {
-        (!self.is_protected && !self.scheduling_delay.was_late_since(start))
+        (!self.traits.protects_itself && !self.scheduling_delay.was_late_since(start))
             .then(|| start.elapsed())
+    }
+
+    /// Returns where the timers of calls record how late they are, unless the store sets its own timers.
+    pub(super) fn delay_of_timers(&self) -> Option<&SchedulingDelay> {
+        (!self.traits.keeps_deadlines).then_some(&self.scheduling_delay)
     }
 }
 
@@ -489,7 +492,7 @@ impl Unrecorded<'_> {
             }
             Err(error) => error,
         };
-        if error.is_unavailable() && !guarded.is_protected {
+        if error.is_unavailable() && !guarded.traits.protects_itself {
             telemetry::store_failed(&error);
         }
         self.found.add_to(match request {

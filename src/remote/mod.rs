@@ -22,8 +22,9 @@ mod guarded;
 mod leases;
 mod pipeline;
 mod probe;
+mod protected;
 
-pub use self::{breaker::BreakerConfig, config::Resilience};
+pub use self::{breaker::BreakerConfig, config::Resilience, protected::Protected};
 pub(crate) use self::{
     fallback::UNKNOWN_WAIT_MICROS,
     guarded::{Answered, Call, Step},

@@ -9,25 +9,22 @@ use super::{
     deadline::{self, Deadline},
     guarded::{Guarded, Guards},
 };
-use crate::{
-    error::{Error, ErrorKind},
-    store::{Answer, Request},
-};
+use crate::store::{Answer, Request};
 
 impl Probed for Guards {
     fn probe(&self, breaker: &SharedBreaker) -> Option<Answer> {
         let (store, node) = (&*self.store, breaker.node());
-        if self.breakers.as_ref().is_none_or(|breakers| breakers.remove_if_gone(store, node)) {
-            return None;
-        }
         let Some(charge) = node.probe(|charge| store.node(charge)) else {
-            let error = Error::new(ErrorKind::Unavailable, "no key for the probe");
-            return Some(Answer::ready(Err(error)));
+            // No key depends on the node, so it has left the store.
+            if let Some(breakers) = &self.breakers {
+                breakers.remove(node);
+            }
+            return None;
         };
         // A slow probe counts as failed, so without a deadline it need not wait for longer.
         let limit = self.deadline.unwrap_or(breaker.slow());
         let request = Request::Force(slice::from_ref(&charge));
-        Some(deadline::send(store, request, Deadline::new(limit), &self.scheduling_delay))
+        Some(deadline::send(store, request, Deadline::new(limit), self.delay_of_timers()))
     }
 
     fn probe_time(&self, start: Instant) -> Option<Duration> {

@@ -11,15 +11,11 @@ mod status;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod store;
 
-#[doc(hidden)]
-pub use self::store::NodeId;
 #[cfg(feature = "redis")]
 pub(crate) use self::store::probe_charge;
 pub use self::{
     answer::Answer,
     status::{BreakerStatus, MemoryStats, Status},
-    store::{Request, Store},
+    store::{Closing, NodeId, Request, Store, Traits},
 };
 pub use crate::decision::{ChargeReply, Source, StoreReply, Verdict};
-#[doc(hidden)]
-pub use crate::runtime::SchedulingDelay;

@@ -39,7 +39,7 @@ impl Leases {
     /// Creates the leases over a store. `pause` is the time after a reset or a block in which no renewal
     /// is sent, in microseconds.
     pub(in crate::remote) fn new(guarded: &Guarded, clock: Arc<dyn Clock>, pause: u64) -> Self {
-        let stocks = Arc::new(Stocks::new(clock, guarded.store.has_debt_marks(), pause));
+        let stocks = Arc::new(Stocks::new(clock, guarded.traits.marks_debts, pause));
         Self {
             keeper: Arc::new(Keeper::new(guarded, &stocks)),
             guarded: guarded.clone(),
