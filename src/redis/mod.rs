@@ -11,7 +11,6 @@ mod multi_slot;
 mod script;
 mod self_test;
 mod server_error;
-mod slot_queue;
 mod startup;
 mod store;
 mod wire;

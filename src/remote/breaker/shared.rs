@@ -30,7 +30,7 @@ use crate::{
 
 /// The circuit breaker of one node of a store, which calls on many threads share.
 ///
-/// While the breaker is open, its [prober](super::prober) probes the node. Outside of a tokio
+/// While the breaker is open, its [prober](crate::remote::recovery) probes the node. Outside of a tokio
 /// runtime there is no prober, and calls serve as probes.
 #[derive(Debug)]
 pub(in crate::remote) struct SharedBreaker {
@@ -71,7 +71,7 @@ pub(in crate::remote) struct Permit {
 
 /// The next step of a breaker's prober.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NextStep {
+pub(in crate::remote) enum NextStep {
     /// It sleeps until this time, and then asks again.
     SleepUntil(Instant),
     /// It sends a probe, which starts at this time.
@@ -199,7 +199,7 @@ impl SharedBreaker {
 
     /// Claims the role of the prober for a task of `runtime`. Returns `false` if the breaker has a
     /// prober or needs none.
-    pub(super) fn claim_prober(&self, runtime: &Handle) -> bool {
+    pub(in crate::remote) fn claim_prober(&self, runtime: &Handle) -> bool {
         let is_self_driven = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
         self.update(|probed, _| {
             let is_needed = probed.needs_prober();
@@ -211,7 +211,7 @@ impl SharedBreaker {
     }
 
     /// Keeps the handle with which [`stop`](Self::stop) ends the prober.
-    pub(super) fn set_prober(&self, task: AbortHandle) {
+    pub(in crate::remote) fn set_prober(&self, task: AbortHandle) {
         let mut probed = self.lock();
         if probed.has_prober {
             probed.prober = Some(task);
@@ -219,7 +219,7 @@ impl SharedBreaker {
     }
 
     /// Returns the next step of the prober.
-    pub(super) fn next_step(&self) -> NextStep {
+    pub(in crate::remote) fn next_step(&self) -> NextStep {
         let now = Instant::now();
         self.update(|probed, origin| {
             probed.breaker.advance(now - origin);
@@ -245,12 +245,12 @@ impl SharedBreaker {
     }
 
     /// Returns the permit of a probe that the prober starts at `start`.
-    pub(super) fn probe_permit(start: Instant) -> Permit {
+    pub(in crate::remote) fn probe_permit(start: Instant) -> Permit {
         Permit { permission: Permission::Probe, start }
     }
 
     /// Records that the prober has ended. Its last `probe` gets `outcome` if it has none yet.
-    pub(super) fn prober_ended(&self, probe: Option<Permit>, outcome: CallOutcome) {
+    pub(in crate::remote) fn prober_ended(&self, probe: Option<Permit>, outcome: CallOutcome) {
         self.update(|probed, origin| {
             if let Some(probe) = probe {
                 let now = Instant::now() - origin;
