@@ -9,6 +9,7 @@ use std::mem;
 
 use super::{
     MemoryBudget,
+    bytes::{MAX_NUMBER, Numbers, write_numbers},
     math::{MAX_COUNT, mul_div_ceil},
 };
 
@@ -163,6 +164,32 @@ pub(super) fn generation(carried: &Option<Box<Carried>>, start: u64) -> u64 {
 pub(super) fn heap_bytes(carried: &Option<Box<Carried>>) -> usize {
     let bytes = |carried: &Carried| size_of::<Carried>() + size_of_val(&*carried.groups);
     carried.as_ref().map_or(0, |carried| bytes(carried))
+}
+
+/// Appends the record of a key to the bytes of its state.
+pub(super) fn write(carried: &Option<Box<Carried>>, bytes: &mut Vec<u8>) {
+    let Some(carried) = carried else { return write_numbers(bytes, [0]) };
+    let Carried { generation, until, groups } = &**carried;
+    write_numbers(bytes, [1 + groups.len() as u64, *generation, *until]);
+    for Group { units, own, later } in groups {
+        write_numbers(bytes, [*units, own.hold, own.zero, later.hold, later.zero]);
+    }
+}
+
+/// Reads the record of a key.
+pub(super) fn read(numbers: &mut Numbers<'_>) -> Option<Option<Box<Carried>>> {
+    let Some(groups) = numbers.next(1 + MAX_GROUPS as u64)?.checked_sub(1) else {
+        return Some(None);
+    };
+    let (generation, until) = (numbers.next(MAX_NUMBER)?, numbers.next(MAX_NUMBER)?);
+    let mut carried = Carried { generation, until, groups: Vec::new() };
+    for _ in 0..groups {
+        let mut next = || numbers.next(MAX_NUMBER);
+        let (units, own) = (next()?, Ramp { hold: next()?, zero: next()? });
+        let later = Ramp { hold: next()?, zero: next()? };
+        carried.groups.push(Group { units, own, later });
+    }
+    Some(Some(Box::new(carried)))
 }
 
 /// Subtracts up to `units` from the first counter of a period that is not 0. Returns the number

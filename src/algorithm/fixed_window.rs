@@ -18,7 +18,8 @@
 
 use super::{
     MemoryBudget, Refund, Snapshot, StateMachine,
-    carried::{Carried, Ramp, generation, heap_bytes, replace, take, take_all, until},
+    bytes::{MAX_NUMBER, MAX_WINDOW, Numbers, write_numbers},
+    carried::{self, Carried, Ramp, generation, heap_bytes, replace, take, take_all, until},
     math::{MAX_COUNT, first_time, next_edge},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
@@ -155,6 +156,17 @@ impl StateMachine for FixedWindow {
 
     fn heap_bytes(&self) -> usize {
         heap_bytes(&self.carried)
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        write_numbers(bytes, [self.count, self.window, self.last_charge]);
+        carried::write(&self.carried, bytes);
+    }
+
+    fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
+        let (count, window) = (numbers.next(MAX_COUNT)?, numbers.next(MAX_WINDOW)?);
+        let last_charge = numbers.next(MAX_NUMBER)?;
+        Some(Self { count, window, last_charge, carried: carried::read(numbers)? })
     }
 }
 

@@ -20,7 +20,8 @@
 
 use super::{
     MemoryBudget, Refund, Snapshot, StateMachine,
-    carried::{Carried, Ramp, generation, heap_bytes, replace, take, take_all, until},
+    bytes::{MAX_NUMBER, MAX_WINDOW, Numbers, write_numbers},
+    carried::{self, Carried, Ramp, generation, heap_bytes, replace, take, take_all, until},
     math::{MAX_COUNT, first_time, mul_div, mul_div_ceil, next_edge},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
@@ -188,6 +189,17 @@ impl StateMachine for SlidingCounter {
 
     fn heap_bytes(&self) -> usize {
         heap_bytes(&self.carried)
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        write_numbers(bytes, [self.current, self.previous, self.window, self.last_charge]);
+        carried::write(&self.carried, bytes);
+    }
+
+    fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
+        let (current, previous) = (numbers.next(MAX_COUNT)?, numbers.next(MAX_COUNT)?);
+        let (window, last_charge) = (numbers.next(MAX_WINDOW)?, numbers.next(MAX_NUMBER)?);
+        Some(Self { current, previous, window, last_charge, carried: carried::read(numbers)? })
     }
 }
 

@@ -165,10 +165,7 @@ impl NewKeys<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        memory::decide::{Mode, decide_one},
-        policy::Policy,
-    };
+    use crate::{memory::decide::decide_one, policy::Policy, store::decide::Mode};
 
     /// Without the balance, shards keep the sizes at which the store became full.
     #[test]
