@@ -11,7 +11,9 @@ use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Mark, OneReply, Receipt},
     policy::Charge,
-    store::{Answer, MemoryStats, Request, Source, Status, Store, StoreReply, decide::Mode},
+    store::{
+        Answer, MemoryStats, Request, Source, Status, Store, StoreReply, Traits, decide::Mode,
+    },
 };
 
 /// A store of standings in this process: the store of
@@ -163,16 +165,12 @@ impl Store for MemoryStore {
         Answer::ready(Ok(self.call_at(request, self.0.clock.now())))
     }
 
-    fn is_embedded(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits::embedded().marking_debts()
     }
 
     fn status(&self) -> Status {
         Status::new().with_memory(self.stats())
-    }
-
-    fn has_debt_marks(&self) -> bool {
-        true
     }
 
     fn description(&self) -> String {
@@ -195,6 +193,6 @@ mod tests {
             let reply = store.call_at(Request::Acquire(&charges), Timestamp::from_micros(1 << 40));
             reply.charges()[0].mark.parts()[1]
         });
-        assert_eq!((store.has_debt_marks(), debts), (true, [2, 5]));
+        assert_eq!((store.traits().marks_debts, debts), (true, [2, 5]));
     }
 }

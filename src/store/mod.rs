@@ -14,16 +14,12 @@ mod step;
 mod store;
 
 pub(crate) use self::store::KeptRequest;
-#[doc(hidden)]
-pub use self::store::NodeId;
 #[cfg(feature = "redis")]
 pub(crate) use self::store::probe_charge;
 pub use self::{
     answer::Answer,
     status::{BreakerStatus, MemoryStats, Status},
     step::{StateChange, StateId, Step},
-    store::{Request, Store},
+    store::{Closing, NodeId, Request, Store, Traits},
 };
 pub use crate::decision::{ChargeReply, Source, StoreReply, Verdict};
-#[doc(hidden)]
-pub use crate::runtime::SchedulingDelay;
