@@ -11,5 +11,5 @@ if not met_block then
   if not answering then return free >= required end
   local standing = pack('<dddddddd', units, free, next_after, reset_after, retry_after, mark1, mark2, mark3)
   if reply then reply[charge + 1] = standing else reply = pack('<d', now) .. standing end
-  return true
+  return admitted and (required == 0 or units > 0)
 end

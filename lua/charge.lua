@@ -32,7 +32,7 @@ if block_header then
   if block_end and required > 0 then required = 9007199254740992 end
   state = call('GETRANGE', key, '28', '465')
 elseif not state then
-  state = read('GETRANGE', key, '0', '437')
+  state = algorithm <= 2 and read('GETRANGE', key, '0', '437') or algorithm > 2 and read('GET', key) or ''
   if not answering then looked[charge] = state end
 end
 -- If all live charges pass and at least `needed` units are free, units are spent: `units` says how many. A

@@ -7,20 +7,24 @@
 -- TTL      nothing is written
 local first, failure = 1, nil
 while first <= #KEYS do
-  local last = first
-  -- The second byte of a charge has its flags. See charge.lua.
-  local size = operation == 'g' and 82 or 42
-  while string.byte(ARGV[2], last * size - size + 2) < 16 do last = last + 1 end
-  local admitted, foreign = true, nil
-  -- A charge that is alone needs no look: it is spent if it passes.
-  for charge = first, first < last and last or 0 do
+  local last, flags = first - 1, 0
+  repeat
+    last = last + 1
+    -- The second byte of a charge. See charge.lua.
+    flags = string.byte(ARGV[2], operation == 'g' and last * 82 - 80 or last * 42 - 40)
+  until flags >= 16
+  -- The last charge needs no look if no other one has its key: it is spent if it passes, too.
+  local admitted, foreign, others = true, nil, flags % 4 < 2 and last - 1 or last
+  for charge = first, others do
     local passes = decide(operation, now, charge)
     if passes == nil then foreign = foreign or charge end
     admitted = admitted and passes
   end
-  for charge = first, foreign and 0 or last do
-    if not decide(operation, now, charge, true, admitted) then foreign = charge end
+  if others < last and not foreign then
+    admitted = decide(operation, now, last, true, admitted)
+    if admitted == nil then foreign = last end
   end
+  for charge = first, foreign and 0 or others do decide(operation, now, charge, true, admitted) end
   -- A value that this script did not write is left as it is, and so is the rest of the check.
   if foreign and operation == 'b' then
     for charge = first, last do reply[charge + 1] = pack('<dddddddd', -1, 0, 0, 0, 0, 0, 0, 0) end

@@ -18,7 +18,7 @@ if fade then
 
   -- Returns how many of these units count at a time, rounded up.
   local function weight(units, hold, zero, time)
-    if units == 0 or time >= zero then return 0 end
+    if time >= zero then return 0 end
     if time <= hold then return units end
     local whole, rest = mul_div(units, zero - time, 0, zero - hold)
     return rest > 0 and whole + 1 or whole
@@ -86,7 +86,9 @@ if fade then
       current, previous = 0, end_ == last_end + window and fade * current or 0
     end
 
-    local used = current + weight(previous, end_ - window, end_, seen) + weight(carried, hold, zero, seen)
+    local used = current
+    if previous > 0 then used = used + weight(previous, end_ - window, end_, seen) end
+    if carried > 0 then used = used + weight(carried, hold, zero, seen) end
     free = limit > used and limit - used or 0
     if answering and operation ~= 'g' and (admitted or trial) and free >= needed then
       units = max_cost <= cost and cost
@@ -123,7 +125,7 @@ if fade then
           end
         elseif target < current then
           -- In the next period, in which the current count is the previous one.
-          time = end_ + fade * (window - mul_div(target, window, 0, current))
+          time = fade == 0 and end_ or end_ + window - mul_div(target, window, 0, current)
         elseif used > target then
           time = end_ - mul_div(target - current, window, 0, previous)
         end

@@ -103,7 +103,7 @@ local reply = KEYS[2] and { pack('<d', now), '', '', '', '', '', '', '', '' }
 local looked = {}
 
 -- Decides a charge. The charges are counted from 1 over all checks of the call. Without `answering`, this is a
--- look, and nothing is written: it returns whether the charge lets its check pass. With it, the charge is
--- committed: spent if `admitted` is true, meaning that all charges of the check pass. Returns nil if the key has a
--- foreign value.
+-- look, and nothing is written. With it, the charge is committed: spent if it passes and `admitted` is true, because
+-- the other charges of the check pass. Returns whether the check passes as far as this charge decides it, and nil if
+-- the key has a foreign value.
 local decide

@@ -48,6 +48,6 @@ if operation == 'g' and algorithm == 1 and parameter == 1 and answering and not 
     else
       reply = pack('<ddddddddd', now, units, free, next_after, reset_after, retry_after, mark1, 0, 0)
     end
-    return true
+    return admitted
   end
 end

@@ -11,6 +11,7 @@ if operation == 't' then
   local expiry = string.format('%d', (now - now % 1000) / 1000 + 10000)
   for _, key in ipairs(KEYS) do
     for _, command in ipairs({
+      { 'GET', key },
       { 'SET', key, 'test', 'PXAT', expiry },
       { 'GETRANGE', key, '0', '4' },
       { 'SETRANGE', key, '0', 'test' },

@@ -1,4 +1,4 @@
-(** Units of earlier windows. The model of [src/algorithm/carried.rs] and [lua/carried.lua], for the two
+(** Units of earlier windows. The model of [src/algorithm/carried.rs] and [lua/periods.lua], for the two
     algorithms that count by periods. *)
 
 From Proofs Require Import Changes.

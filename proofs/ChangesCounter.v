@@ -1,5 +1,5 @@
-(** Sliding counter under changes and refunds. The model of [src/algorithm/sliding_counter.rs] and
-    [lua/sliding_counter.lua].
+(** Sliding counter under changes and refunds. The model of [src/algorithm/periods.rs] and
+    [lua/periods.lua].
 
     [changing_counter_bound] is the promise: from a change on, no window has more than [2 L - 1] net units,
     whatever is refunded. *)

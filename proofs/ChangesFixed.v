@@ -1,5 +1,5 @@
-(** Fixed window under changes and refunds. The model of [src/algorithm/fixed_window.rs] and
-    [lua/fixed_window.lua].
+(** Fixed window under changes and refunds. The model of [src/algorithm/periods.rs] and
+    [lua/periods.lua].
 
     [changing_window_bound] is the promise: from a change on, no window has more than [2 L] net units,
     whatever is refunded. *)

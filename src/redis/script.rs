@@ -164,6 +164,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "2e547b9919e1c7d80e09e0d42ce101946afce0d4");
+        assert_eq!(*SHA, "10e9188e554df5f5e008437e54b23d13839362c9");
     }
 }

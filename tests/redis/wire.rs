@@ -90,7 +90,7 @@ fn only_commands_of_redis_6_2() {
     let commands: Vec<_> = commands.iter().map(String::as_str).collect();
     assert_eq!(
         commands,
-        ["DEL", "GETRANGE", "PEXPIRE", "PEXPIREAT", "PTTL", "SET", "SETRANGE", "TIME"],
+        ["DEL", "GET", "GETRANGE", "PEXPIRE", "PEXPIREAT", "PTTL", "SET", "SETRANGE", "TIME"],
         "all of them, and SET .. PXAT, are in Redis 6.2"
     );
     let functions: Vec<_> = functions.iter().map(String::as_str).collect();
