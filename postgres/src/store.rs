@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Instant};
 
 use plimsoll::{
     Error,
-    store::{Answer, Request, Source, Step, Store},
+    store::{Answer, Request, Source, Step, Store, Traits},
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -99,12 +99,8 @@ impl Store for PostgresStore {
         })
     }
 
-    fn counts_leases(&self) -> bool {
-        true
-    }
-
-    fn has_debt_marks(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits::default().counting_leases().marking_debts()
     }
 
     fn description(&self) -> String {

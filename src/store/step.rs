@@ -38,7 +38,7 @@ pub type StateId = [u8; 16];
 /// use std::{collections::HashMap, sync::Mutex, time::Instant};
 /// use plimsoll::{
 ///     Clock, Limiter, Policy, Quota, SystemClock,
-///     store::{Answer, Request, Source, StateId, Step, Store},
+///     store::{Answer, Request, Source, StateId, Step, Store, Traits},
 /// };
 ///
 /// #[derive(Debug, Default)]
@@ -61,8 +61,8 @@ pub type StateId = [u8; 16];
 ///     }
 ///
 ///     // Its answers are ready at once, so that it needs no deadline and no fallback.
-///     fn is_embedded(&self) -> bool {
-///         true
+///     fn traits(&self) -> Traits {
+///         Traits::embedded().marking_debts()
 ///     }
 /// }
 ///
@@ -115,8 +115,8 @@ impl Step {
     ///
     /// - `source` is [`Shared`](Source::Shared) for a store that several processes share, and
     ///   [`Local`](Source::Local) otherwise. A shared one counts each charge by
-    ///   [`Quota::counted`](crate::Quota::counted), so it returns true from
-    ///   [`counts_leases`](super::Store::counts_leases).
+    ///   [`Quota::counted`](crate::Quota::counted), so it has the trait
+    ///   [`counts_leases`](super::Traits::counts_leases).
     /// - `secret` is that of the [names](Self::ids). All processes that share the states need the same.
     #[must_use]
     pub fn new(request: Request<'_>, source: Source, secret: [u64; 2]) -> Self {

@@ -8,7 +8,7 @@ use std::{
 
 use plimsoll::{
     Clock, ErrorKind, Limiter, ManualClock, Policy,
-    store::{Answer, Request, Source, StateId, Step, Store},
+    store::{Answer, Request, Source, StateId, Step, Store, Traits},
 };
 use plimsoll_testing::{Fixture, contract::leases::counts, memory, store_contract};
 
@@ -44,12 +44,8 @@ impl Store for MapStore {
         }))
     }
 
-    fn is_embedded(&self) -> bool {
-        true
-    }
-
-    fn has_debt_marks(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits::embedded().marking_debts()
     }
 }
 
