@@ -195,7 +195,8 @@ impl<const FADE: u64> StateMachine for Periods<FADE> {
         let (window, last_charge) = (numbers.next(MAX_WINDOW)?, numbers.next(MAX_NUMBER)?);
         // New counters have no window, and have counted nothing.
         let is_new = [current, previous, last_charge] == [0; 3];
-        let read = Self { current, previous, window, last_charge, carried: carried::read(numbers)? };
+        let read =
+            Self { current, previous, window, last_charge, carried: carried::read(numbers)? };
         (window > 0 || is_new).then_some(read)
     }
 }
