@@ -17,7 +17,6 @@ use std::{
 /// that it begins with; a row imports from itself and from the rows above it.
 const ROWS: &[&[&str]] = &[
     &["error", "random", "sync", "clock", "key"],
-    &["serialized"],
     &["decision/standing"],
     &["quota"],
     &["algorithm"],

@@ -20,8 +20,6 @@ descriptors:
   - key: shadow
     rate_limit: { unit: hour, requests_per_unit: 1 }
     shadow_mode: true
-  - key: work
-    rate_limit: { quota: 3 concurrent }
   - key: banned
     rate_limit: { unit: day, requests_per_unit: 0 }
   - key: pool
@@ -75,13 +73,6 @@ async fn headers_name_each_limit_and_denials_say_when_to_come_back() {
     // The wait is right.
     service.clock.advance(Duration::from_secs(50));
     assert!(!headers(&ask(&service, &["user=a"]).await).contains_key("retry-after"));
-    // Units in flight come back at a time that is not known.
-    let response = ask(&service, &["work=a"]).await;
-    let expected = [
-        ("ratelimit-policy", r#""work";q=3;qu="concurrent-requests""#),
-        ("ratelimit", r#""work";r=2"#),
-    ];
-    assert_eq!((headers(&response), resets(&response)), (expected.into(), vec![Some(1)]));
     let response = ask(&service, &["banned=x"]).await;
     assert_eq!((headers(&response), resets(&response)), ([].into(), vec![Some(86_400)]));
     assert!(headers(&ask(&service, &["unknown=x"]).await).is_empty());
@@ -94,7 +85,7 @@ async fn by_default_no_header_reaches_a_client() {
         Service::with(LIMITS, EnvoyOptions { decide: Decide::Each, ..EnvoyOptions::default() }),
     ] {
         for _ in 0..3 {
-            let response = ask(&service, &["user=a", "tenant=t", "banned=x", "work=a"]).await;
+            let response = ask(&service, &["user=a", "tenant=t", "banned=x"]).await;
             assert_eq!(headers(&response), [].into());
             // Envoy sends these as they are.
             assert!(response.request_headers_to_add.is_empty() && response.raw_body.is_empty());

@@ -18,7 +18,7 @@ use plimsoll::{
 use plimsoll_server::envoy::{Decide, Envoy, EnvoyConfig, EnvoyOptions};
 use tonic::Status;
 
-use crate::support::{descriptor, hits, negative, request};
+use crate::support::{descriptor, hits, request};
 
 const LIMITS: &str = "
 domain: shop
@@ -135,22 +135,6 @@ async fn a_denial_stays_a_denial_if_its_charges_cannot_be_refunded() {
         };
         assert_eq!(code().await.unwrap(), Code::Ok);
         assert_eq!(code().await.unwrap(), Code::OverLimit);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn units_that_cannot_be_given_back_leave_the_decision_on_others() {
-    for hangs in [false, true] {
-        for options in both_ways() {
-            let service = service(Fails::Force, hangs, options);
-            let given = [negative("user=b", 1), negative("user=c", 1), descriptor("user=a")];
-            let response = ask(&service, given).await.unwrap();
-            assert_eq!(response.overall_code(), Code::Ok);
-            assert_eq!(response.statuses[2].limit_remaining, 99);
-            // Alone, they are a failure, after which the caller may send them again.
-            let status = ask(&service, [negative("user=b", 1)]).await.unwrap_err();
-            assert_eq!(status.code(), tonic::Code::Unavailable);
-        }
     }
 }
 

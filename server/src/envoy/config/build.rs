@@ -256,7 +256,12 @@ impl File<'_> {
             }
             let quota: Quota =
                 text.value.parse().map_err(|error| text.mistake(format_args!("{error}")))?;
-            let unit = Unit::of_window(quota.window()).filter(|_| !quota.is_concurrent());
+            if quota.is_concurrent() {
+                return Err(text.mistake(
+                    "Envoy does not say which request has ended, so no slot of a concurrency limit is released",
+                ));
+            }
+            let unit = Unit::of_window(quota.window());
             let shown = u32::try_from(quota.limit()).unwrap_or(u32::MAX);
             return Ok((self.counted(quota, path, at)?, unit, shown));
         }
