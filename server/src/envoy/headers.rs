@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::{
     config::core::v3::HeaderValue,
     service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus},
 };
-use plimsoll::{Quota, Standing};
+use plimsoll::Standing;
 
 use super::{
     options::{LimitHeaders, ResponseHeaders},
@@ -49,10 +49,7 @@ fn ratelimit(
         })
     };
     let denied = counted().filter(|(_, _, outcome, _)| !outcome.has_passed);
-    let wait = denied.map(|(_, quota, _, standing)| match quota.is_concurrent() {
-        true => 1,
-        false => retry_after(standing),
-    });
+    let wait = denied.map(|(_, _, _, standing)| retry_after(standing));
     let wait = wait.max().filter(|_| code == Code::OverLimit);
     let (mut policies, mut standings) = (String::new(), String::new());
     for (limited, quota, _, standing) in counted() {
@@ -64,14 +61,10 @@ fn ratelimit(
         }
         push(&mut policies, ";q=", quota.limit());
         push(&mut standings, ";r=", standing.remaining());
-        if quota.is_concurrent() {
-            policies.push_str(";qu=\"concurrent-requests\"");
-        } else {
-            // The effective window must not end after `retry-after`.
-            let window = standing.next_after().as_secs().max(1).min(wait.unwrap_or(u64::MAX));
-            push(&mut policies, ";w=", window_seconds(&quota));
-            push(&mut standings, ";t=", window);
-        }
+        // The effective window must not end after `retry-after`.
+        let window = standing.next_after().as_secs().max(1).min(wait.unwrap_or(u64::MAX));
+        push(&mut policies, ";w=", whole_seconds(quota.window()));
+        push(&mut standings, ";t=", window);
     }
     if !policies.is_empty() {
         headers.reserve(3);
@@ -108,11 +101,6 @@ fn limit(headers: &mut Vec<HeaderValue>, names: &LimitHeaders, statuses: &[Descr
         header(&names.remaining, limit_remaining.to_string()),
         header(&names.reset, reset.to_string()),
     ]);
-}
-
-fn window_seconds(quota: &Quota) -> u64 {
-    let window = quota.window();
-    window.as_secs() + u64::from(window.subsec_nanos() > 0)
 }
 
 fn header(name: &str, value: String) -> HeaderValue {
