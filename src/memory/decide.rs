@@ -15,14 +15,13 @@ use crate::{
     policy::Charge,
     store::{
         Request,
-        decide::{Mode, States, peek},
+        decide::{At, Mode, States, peek},
     },
 };
 
 pub(super) type Replies = SmallVec<[ChargeReply; 1]>;
 
 /// Executes a request.
-#[inline(always)]
 pub(super) fn execute(shards: &Shards, request: Request<'_>, now: Timestamp) -> Replies {
     let (charge, mode) = match request {
         Request::Acquire([charge]) => (charge, Mode::Acquire),
@@ -30,23 +29,12 @@ pub(super) fn execute(shards: &Shards, request: Request<'_>, now: Timestamp) -> 
         Request::Force([charge]) => (charge, Mode::Force),
         _ => return Replies::from_vec(execute_locked(shards, request, now)),
     };
-    SmallVec::from_buf([decide_one(shards, charge, now, mode)])
+    SmallVec::from_buf([decide_entry(shards, shards.secret.entry(charge), charge, now, mode)])
 }
 
-/// Decides a charge that is alone in its check. `benches/check.rs` shows what this saves: there
-/// is one lock, one search and one pass, and all of it is compiled into the caller.
-#[inline(always)]
-pub(super) fn decide_one(
-    shards: &Shards,
-    charge: &Charge<'_>,
-    now: Timestamp,
-    mode: Mode,
-) -> ChargeReply {
-    decide_entry(shards, shards.secret.entry(charge), charge, now, mode)
-}
-
-/// Decides a charge to this entry, which is alone in its check.
-#[inline(always)]
+/// Decides a charge to this entry, which is alone in its check. `benches/check.rs` (one charge) shows what this
+/// saves: there is one lock, one search and one pass.
+#[inline]
 pub(super) fn decide_entry(
     shards: &Shards,
     id: EntryId,
@@ -69,8 +57,9 @@ pub(super) fn decide_entry(
         Some(position) => position,
     };
     let entry = shard.entry(position);
+    let at = At { now, budget: &shards.usage };
     let reply = match is_spent {
-        true => mode.spend(charge, &mut entry.state, now, &shards.usage),
+        true => mode.spend(charge, &mut entry.state, at),
         false => peek(charge, Some(&mut entry.state), now),
     };
     entry.rank = Rank::new(&reply.standing, now);
@@ -84,7 +73,7 @@ fn execute_locked(shards: &Shards, request: Request<'_>, now: Timestamp) -> Vec<
     let mut locked = LockedShards::new(shards);
     locked.lock(request);
     let now = locked.time(now);
-    let replies = locked.execute(request, now, &shards.usage);
+    let replies = locked.execute(request, At { now, budget: &shards.usage });
     locked.rank(&replies, now);
     replies
 }

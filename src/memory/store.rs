@@ -2,7 +2,7 @@
 
 use super::{
     MemoryConfig,
-    decide::{decide_entry, decide_one, execute},
+    decide::{decide_entry, execute},
     entry_id::EntryId,
     shards::Shards,
     usage::size_text,
@@ -95,17 +95,9 @@ impl MemoryStore {
         stats
     }
 
-    /// Decides a check of one charge now.
-    #[inline(always)]
-    pub(crate) fn acquire_one(&self, charge: &Charge<'_>) -> OneReply {
-        let time = self.0.clock.now();
-        let reply = decide_one(&self.0, charge, time, Mode::Acquire);
-        OneReply { time, source: Source::Local, reply }
-    }
-
-    /// Decides a check of one charge now, like [`acquire_one`](Self::acquire_one). Returns the
+    /// Decides a check of one charge now. Returns the
     /// [`name`](Self::name) of the charge as well, with which its units are [released](Self::release_named).
-    #[inline(always)]
+    #[inline]
     pub(crate) fn acquire_held(&self, charge: &Charge<'_>) -> (u128, OneReply) {
         let (time, id) = (self.0.clock.now(), self.0.secret.entry(charge));
         let reply = decide_entry(&self.0, id, charge, time, Mode::Acquire);

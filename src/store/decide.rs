@@ -37,17 +37,16 @@ impl Mode {
     }
 
     /// Spends the charge, unless too few units are free or it costs nothing.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn spend(
         self,
         charge: &Charge<'_>,
         state: &mut KeyState,
-        now: Timestamp,
-        budget: &dyn MemoryBudget,
+        at: At<'_>,
     ) -> ChargeReply {
         let affordable = |free| self.affordable(charge, free);
         let (units, mark, standing) =
-            state.spend(charge.quota(), now, charge.cost(), affordable, budget);
+            state.spend(charge.quota(), at.now, charge.cost(), affordable, at.budget);
         let verdict = if units > 0 { Verdict::Passed } else { verdict(charge, &standing) };
         ChargeReply { verdict, units, standing, mark }
     }
@@ -60,6 +59,13 @@ fn available(charge: &Charge<'_>, free: u64) -> u64 {
     if charge.is_lease() { free - (free - charge.cost()).div_ceil(2) } else { free }
 }
 
+/// The time of a request, and the memory of the states.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'b> {
+    pub(crate) now: Timestamp,
+    pub(crate) budget: &'b dyn MemoryBudget,
+}
+
 /// The states of the charges of a request, each found by the index of its charge.
 pub(crate) trait States {
     /// Returns the state of the key, if it has one.
@@ -70,14 +76,8 @@ pub(crate) trait States {
 
     fn remove(&mut self, index: usize);
 
-    /// Makes room for the keys without a state whose charges will spend.
-    #[inline]
-    fn make_room(
-        &mut self,
-        _charges: &[Charge<'_>],
-        _now: Timestamp,
-        _spends: &dyn Fn(&Charge<'_>) -> bool,
-    ) {
+    /// Makes room for the keys without a state whose charges spend.
+    fn make_room(&mut self, _: &[Charge<'_>], _: Timestamp, _spends: &dyn Fn(&Charge<'_>) -> bool) {
     }
 
     /// Returns the quota by which the store counts a charge now.
@@ -85,37 +85,28 @@ pub(crate) trait States {
         charge.quota_in_force()
     }
 
-    /// Executes a request at `now`. Returns the reply to each charge, or to each line of a receipt.
+    /// Executes a request. Returns the reply to each charge, or to each line of a receipt.
     #[inline]
-    fn execute(
-        &mut self,
-        request: Request<'_>,
-        now: Timestamp,
-        budget: &dyn MemoryBudget,
-    ) -> Vec<ChargeReply> {
+    fn execute(&mut self, request: Request<'_>, at: At<'_>) -> Vec<ChargeReply> {
+        let charges = request.slice().iter().enumerate();
         match request {
-            Request::Acquire(charges) => self.decide(charges, now, Mode::Acquire, budget),
-            Request::Peek(charges) => self.decide(charges, now, Mode::Peek, budget),
-            Request::Force(charges) => self.decide(charges, now, Mode::Force, budget),
+            Request::Acquire(charges) => self.decide(charges, Mode::Acquire, at),
+            Request::Peek(charges) => self.decide(charges, Mode::Peek, at),
+            Request::Force(charges) => self.decide(charges, Mode::Force, at),
             Request::Refund(receipt) => {
                 let lines = receipt.lines().iter().enumerate();
-                lines.map(|(index, line)| self.refund(index, line, now)).collect()
+                lines.map(|(index, line)| self.refund(index, line, at)).collect()
             }
-            Request::Reset(charges) => {
-                let charges = charges.iter().enumerate();
-                charges.map(|(index, charge)| self.reset(index, charge, now)).collect()
+            Request::Reset(_) => {
+                charges.map(|(index, charge)| self.reset(index, charge, at)).collect()
             }
-            Request::Block(charges, duration) => {
-                self.make_room(charges, now, &|_| true);
-                let block = Block::new(now, duration);
-                let charges = charges.iter().enumerate();
-                charges
-                    .map(|(index, charge)| self.block(index, charge, block, now, budget))
-                    .collect()
+            Request::Block(all, duration) => {
+                self.make_room(all, at.now, &|_| true);
+                let block = Block::new(at.now, duration);
+                charges.map(|(index, charge)| self.block(index, charge, block, at)).collect()
             }
-            Request::Unblock(charges) => {
-                let charges = charges.iter().enumerate();
-                charges.map(|(index, charge)| self.unblock(index, charge, now, budget)).collect()
+            Request::Unblock(_) => {
+                charges.map(|(index, charge)| self.unblock(index, charge, at)).collect()
             }
         }
     }
@@ -136,18 +127,12 @@ pub(crate) trait States {
     /// kept on the stack would be copied with wider loads than the stores that wrote it, which stall the
     /// processor (`benches/check.rs`, three policies in one check).
     #[inline]
-    fn decide(
-        &mut self,
-        charges: &[Charge<'_>],
-        now: Timestamp,
-        mode: Mode,
-        budget: &dyn MemoryBudget,
-    ) -> Vec<ChargeReply> {
-        let admitted = mode == Mode::Force || self.all_pass(charges, now);
+    fn decide(&mut self, charges: &[Charge<'_>], mode: Mode, at: At<'_>) -> Vec<ChargeReply> {
+        let admitted = mode == Mode::Force || self.all_pass(charges, at.now);
         if mode != Mode::Peek {
             // Only charges that spend need room.
             let may_spend = |charge: &Charge<'_>| admitted || charge.is_trial();
-            self.make_room(charges, now, &|charge| may_spend(charge) && mode.spends(charge));
+            self.make_room(charges, at.now, &|charge| may_spend(charge) && mode.spends(charge));
         }
         let mut replies = Vec::with_capacity(charges.len());
         let has_second_pass = mode != Mode::Peek && !charges.iter().all(Charge::is_live);
@@ -156,9 +141,9 @@ pub(crate) trait States {
                 // The second pass replaces it.
                 replies.push(unspent(charge, Standing::full(0)));
             } else if mode == Mode::Peek || !admitted {
-                replies.push(peek(charge, self.get(index), now));
+                replies.push(peek(charge, self.get(index), at.now));
             } else {
-                replies.push(self.spend(index, charge, now, mode, budget));
+                replies.push(self.spend(index, charge, mode, at));
             }
         }
         if !has_second_pass {
@@ -168,76 +153,61 @@ pub(crate) trait States {
         // trial is spent whatever the decision on the check.
         for (index, (charge, reply)) in charges.iter().zip(&mut replies).enumerate() {
             if charge.is_trial() || (charge.is_shadow() && admitted) {
-                *reply = self.spend(index, charge, now, mode, budget);
+                *reply = self.spend(index, charge, mode, at);
             } else if charge.is_shadow() {
-                *reply = peek(charge, self.get(index), now);
+                *reply = peek(charge, self.get(index), at.now);
             }
         }
         replies
     }
 
-    /// Spends the charge at `index`. A charge that spends nothing makes no state.
+    /// Spends a charge. One that costs more than the capacity, or nothing, makes no state.
     #[inline]
-    fn spend(
-        &mut self,
-        index: usize,
-        charge: &Charge<'_>,
-        now: Timestamp,
-        mode: Mode,
-        budget: &dyn MemoryBudget,
-    ) -> ChargeReply {
+    fn spend(&mut self, index: usize, charge: &Charge<'_>, mode: Mode, at: At<'_>) -> ChargeReply {
         if !mode.spends(charge) {
-            return peek(charge, self.get(index), now);
+            return peek(charge, self.get(index), at.now);
         }
-        mode.spend(charge, self.get_or_insert(index, charge), now, budget)
+        mode.spend(charge, self.get_or_insert(index, charge), at)
     }
 
     /// Refunds the units of a charge that its key still counts.
-    fn refund(&mut self, index: usize, line: &ReceiptLine, now: Timestamp) -> ChargeReply {
+    fn refund(&mut self, index: usize, line: &ReceiptLine, at: At<'_>) -> ChargeReply {
         let (charge, mark) = (line.charge(), line.mark());
         let quota = self.quota_in_force(charge);
         let refund = Refund { quota: *charge.quota(), units: line.units(), mark };
-        let units = self.get(index).map_or(0, |state| state.refund(&quota, now, &refund));
-        let standing = standing(&quota, self.get(index), now, 0);
+        let units = self.get(index).map_or(0, |state| state.refund(&quota, at.now, &refund));
+        let standing = standing(&quota, self.get(index), at.now, 0);
         ChargeReply { verdict: Verdict::Passed, units, standing, mark }
     }
 
-    /// Forgets what a key has spent, and its block.
-    fn reset(&mut self, index: usize, charge: &Charge<'_>, now: Timestamp) -> ChargeReply {
-        let is_found = standing(charge.quota(), self.get(index), now, 0).reset_after > 0;
+    /// Forgets the units that a key has spent, and its block.
+    fn reset(&mut self, index: usize, charge: &Charge<'_>, at: At<'_>) -> ChargeReply {
+        let is_found = standing(charge.quota(), self.get(index), at.now, 0).reset_after > 0;
         self.remove(index);
         found(is_found, Standing::full(charge.quota().capacity()))
     }
 
-    /// Blocks a key.
     fn block(
         &mut self,
         index: usize,
         charge: &Charge<'_>,
         block: Block,
-        now: Timestamp,
-        budget: &dyn MemoryBudget,
+        at: At<'_>,
     ) -> ChargeReply {
         let state = self.get_or_insert(index, charge);
-        let is_found = state.standing(charge.quota(), now, 0).reset_after > 0;
-        state.block(block, now, budget);
-        found(is_found, state.standing(charge.quota(), now, 0))
+        let is_found = state.standing(charge.quota(), at.now, 0).reset_after > 0;
+        state.block(block, at.now, at.budget);
+        found(is_found, state.standing(charge.quota(), at.now, 0))
     }
 
     /// Lifts the block of a key.
-    fn unblock(
-        &mut self,
-        index: usize,
-        charge: &Charge<'_>,
-        now: Timestamp,
-        budget: &dyn MemoryBudget,
-    ) -> ChargeReply {
+    fn unblock(&mut self, index: usize, charge: &Charge<'_>, at: At<'_>) -> ChargeReply {
         let was_blocked = self.get(index).is_some_and(|state| {
-            let was_blocked = state.is_blocked(now);
-            state.unblock(budget);
+            let was_blocked = state.is_blocked(at.now);
+            state.unblock(at.budget);
             was_blocked
         });
-        found(was_blocked, standing(charge.quota(), self.get(index), now, 0))
+        found(was_blocked, standing(charge.quota(), self.get(index), at.now, 0))
     }
 }
 

@@ -13,7 +13,6 @@ mod step;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod store;
 
-pub(crate) use self::store::KeptRequest;
 #[cfg(feature = "redis")]
 pub(crate) use self::store::probe_charge;
 pub use self::{

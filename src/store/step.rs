@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use siphasher::sip128::SipHasher24;
 
-use super::{Request, decide::States};
+use super::{
+    Request,
+    decide::{At, States},
+};
 use crate::{
     algorithm::{KeyState, UnlimitedMemory},
     clock::Timestamp,
@@ -180,7 +183,7 @@ impl Step {
                 states.states[*place] = Some(restored(charge, bytes)?);
             }
         }
-        let charges = states.execute(self.request(), time, &UnlimitedMemory);
+        let charges = states.execute(self.request(), At { now: time, budget: &UnlimitedMemory });
         let after = self.ids.iter().zip(before).zip(&states.states);
         let changes = after.filter_map(|((id, before), state)| {
             let bytes = state.as_ref().map(KeyState::to_bytes).unwrap_or_default();
