@@ -2,11 +2,10 @@
 
 use std::{borrow::Borrow, sync::LazyLock};
 
-use redis::{Script, Value};
+use redis::{Cmd, Script, Value};
 
 use super::{
     error::{Failure, SentFlag},
-    spare_command::SpareCommand,
     wire::{self, CallReply, Operation, WireCheck},
 };
 use crate::{quota::for_each_algorithm, runtime::RunningFlag};
@@ -86,8 +85,8 @@ impl<'c, C: Borrow<WireCheck>> ScriptCall<'c, C> {
     }
 
     /// Encodes the call as a command.
-    pub(super) fn encode(&self, by: ScriptBy) -> SpareCommand {
-        let mut command = SpareCommand::take();
+    pub(super) fn encode(&self, by: ScriptBy) -> Cmd {
+        let mut command = Cmd::new();
         match by {
             ScriptBy::Digest => command.arg("EVALSHA").arg(&*SHA),
             ScriptBy::Text => command.arg("EVAL").arg(TEXT),

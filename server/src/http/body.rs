@@ -5,10 +5,8 @@ use axum::{
     extract::{FromRequest, Request},
     response::{IntoResponse, Response},
 };
-use http::{
-    HeaderMap, StatusCode,
-    header::{CONTENT_LENGTH, CONTENT_TYPE},
-};
+use http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
+use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use plimsoll_control::{
     Format,
@@ -53,7 +51,7 @@ async fn json<T: DeserializeOwned>(request: Request, api: &Api, max: usize) -> R
         return Err(problem.allowed("the header \"Content-Type: application/json\""));
     }
     // A length that the client states is judged before the body is read.
-    if stated_length(request.headers()).is_some_and(|length| length > max as u64) {
+    if request.body().size_hint().lower() > max as u64 {
         return Err(too_long(max));
     }
     let time = api.parts().body_timeout;
@@ -105,10 +103,6 @@ async fn read(body: HttpBody, max: usize) -> Result<Bytes, Problem> {
         }
         Problem::new(StatusCode::BAD_REQUEST, "Broken", "The body has no end")
     })
-}
-
-fn stated_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 fn too_long(max: usize) -> Problem {
