@@ -152,7 +152,7 @@ pub(super) fn check_author(by: &str, reason: &str) -> Result<(), OverrideError> 
 }
 
 /// Returns the policy of this name, and the key that the text stands for.
-pub(super) fn find(
+pub(crate) fn find(
     registry: &Registry,
     policy: &str,
     key: Option<&str>,
@@ -163,11 +163,7 @@ pub(super) fn find(
         known: registry.policies().iter().map(|it| it.policy().name().into()).collect(),
     })?;
     let Some(text) = key else { return Ok((registered, None)) };
-    if text.len() > MAX_KEY_BYTES {
-        let value = format!("a text of {} bytes", text.len());
-        let allowed = format!("at most {MAX_KEY_BYTES} bytes");
-        return Err(OverrideError::invalid("key", value, allowed));
-    }
+    check_length(text)?;
     let parsed = catch_unwind(AssertUnwindSafe(|| registered.keys().parse(text)));
     let key = parsed.map_err(|_| {
         let value = "a text at which the closure of KeyType::Custom panics";
@@ -176,26 +172,21 @@ pub(super) fn find(
     Ok((registered, Some(key.map_err(OverrideError::Key)?)))
 }
 
-/// Returns the field of an override in the hash of all: the policy, and all bytes of the key.
+/// Checks that a text is not too long for a key.
+pub(crate) fn check_length(text: &str) -> Result<(), OverrideError> {
+    if text.len() <= MAX_KEY_BYTES {
+        return Ok(());
+    }
+    let value = format!("a text of {} bytes", text.len());
+    Err(OverrideError::invalid("key", value, format!("at most {MAX_KEY_BYTES} bytes")))
+}
+
+/// Returns the field of an override in the hash of all: the policy, and the key.
 pub(super) fn field(policy: &str, key: Option<&Key>) -> String {
-    /// Keeps the bytes that a key writes to a hasher, which differ for different keys.
-    struct Written(String);
-
-    impl std::hash::Hasher for Written {
-        fn finish(&self) -> u64 {
-            0
-        }
-
-        fn write(&mut self, bytes: &[u8]) {
-            bytes.iter().for_each(|byte| self.0.push_str(&format!("{byte:02x}")));
-        }
+    match key {
+        Some(key) => format!("{policy}:{}", key.display_revealed()),
+        None => policy.to_owned(),
     }
-
-    let mut field = Written(format!("{policy}:"));
-    if let Some(key) = key {
-        std::hash::Hash::hash(key, &mut field);
-    }
-    field.0
 }
 
 /// Returns the field of an override, by its key or by the digest of the key. The registry need not have its

@@ -16,9 +16,11 @@ mod tasks;
 mod tls;
 
 pub(crate) use self::entry::{digest, redacted};
+#[cfg(feature = "admin")]
+pub(crate) use self::entry::{check_length, find};
 pub use self::{
     audit::{AuditAction, AuditEntry, NewAuditEntry},
-    change::{Change, InForce},
+    change::Change,
     config::OverridesConfig,
     entry::{NewOverride, Override, OverrideKind},
     error::OverrideError,

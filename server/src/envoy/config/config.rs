@@ -8,7 +8,7 @@ use std::{
 };
 
 use plimsoll_control::{
-    ConfigError, KeyType, Registry, Source as RegistrySource, document::Mistake,
+    ConfigError, KeyType, Registry, Origin, document::Mistake,
 };
 
 use super::{
@@ -177,7 +177,7 @@ impl EnvoyConfig {
             })
         };
         let policies = counted().map(|counted| (counted.configured(), KeyType::Text)).collect();
-        let source = RegistrySource::File(name.as_str().into());
+        let source = Origin::File(name.as_str().into());
         let registered = registry.replace(&source, policies).map_err(|error| {
             EnvoyConfigError::new(vec![ConfigError::new(Mistake::new(error), &name, "")])
         })?;
