@@ -65,8 +65,6 @@ mod runtime;
 #[path = "../testing/src/seed.rs"] // the package includes this file and `algorithms.rs` of the folder
 #[allow(dead_code, unreachable_pub, reason = "tests of other packages use it too")]
 mod seed;
-#[cfg(feature = "serde")]
-mod serialized;
 pub mod store;
 mod sync;
 mod telemetry;
@@ -95,7 +93,7 @@ pub use self::{
     policy::{Charge, Charges, KeyQuota, OnFailure, Policy, TrialCounts},
     quota::{Algorithm, Quota},
     regions::{Regions, RegionsConfig},
-    remote::{BreakerConfig, Resilience},
+    remote::{BreakerConfig, Protected, Resilience},
     rule::{Rule, Tiers, by, cost, route},
     telemetry::DenialEvents,
 };

@@ -40,9 +40,6 @@ pub(super) fn start(limiter: &Arc<LimiterState>) {
     let wakes_keeper = Arc::clone(&limiter.permits.wakes_keeper);
     run_on_own_thread(async move {
         let _running = running;
-        if let Some(state) = state.upgrade() {
-            state.store.connect_thread();
-        }
         tokio::spawn(send_releases(state.clone(), wakes_sender));
         renew_permits(state, wakes_keeper).await;
     });

@@ -9,7 +9,6 @@ use super::{
     delay::delayed,
     permit::{Permit, guard_answer},
     queue::Queue,
-    refund_units::refund_units,
     reservation::{Reservation, Reserve},
     sender,
     state::{Begun, LimiterState, LimiterStore},
@@ -253,43 +252,6 @@ impl Limiter {
     /// the units.
     pub fn hold(&self, receipt: Receipt) -> Reservation {
         Reservation::new(&self.0, receipt)
-    }
-
-    /// Refunds units of the keys of these charges, up to the cost of each charge: for callers that give units
-    /// back, and have no [`Receipt`]. Returns the number of units.
-    ///
-    /// - The units that the key has spent last are refunded. Under a [concurrency
-    ///   limit](crate::Quota::concurrent), the oldest ones in flight are released.
-    /// - Units that have come back by themselves are not refunded again, and neither is a unit of which a
-    ///   token bucket has paid back a part.
-    /// - It takes two requests to the store, and one more for each further record of a sliding log or of
-    ///   sliding buckets, at most 64. Only its refund shows how many units a record still has, so the records
-    ///   are tried one after the other. For the time of these requests, the key has spent one unit more.
-    ///
-    /// Prefer a receipt where there is one: it refunds its own units, in one request.
-    ///
-    /// ```
-    /// use plimsoll::{Limiter, Policy, Quota};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), plimsoll::Error> {
-    /// let limiter = Limiter::in_memory();
-    /// let tokens = Policy::new("tokens", Quota::per_day(1_000))?;
-    ///
-    /// let _ = limiter.check(tokens.charge("alice", 100)).await?;
-    /// assert_eq!(limiter.refund_units(tokens.charge("alice", 70)).await?, 70);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if there are more than [`Charges::MAX`] charges, or if the store cannot
-    /// answer. Units may have been refunded then.
-    pub async fn refund_units<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<u64, Error> {
-        let charges = charges.into();
-        charges.validate()?;
-        refund_units(&self.0, &charges).await
     }
 
     /// Forgets what the keys of these charges have spent under their policies, and lifts their

@@ -13,7 +13,7 @@ use crate::{
 ///
 /// [`Limiter::new`](crate::Limiter::new) uses the default, and
 /// [`Limiter::with`](crate::Limiter::with) takes another one. A store that
-/// [`is_embedded`](crate::store::Store::is_embedded) gets none of these stages.
+/// [is embedded](crate::store::Traits::is_embedded) gets none of these stages.
 ///
 /// | stage | effect | default |
 /// |---|---|---|
@@ -24,10 +24,6 @@ use crate::{
 /// | [`fallback`](Self::fallback) | while the store cannot answer, the [`OnFailure`](crate::OnFailure) of each charge says who decides | 1 instance |
 ///
 /// [`resilience`](crate::resilience) describes the stages in detail.
-///
-/// With the feature `serde`, a configuration is a map of `deadline`, `breaker`, `fallback`, `instances`
-/// and `deny_cache`, of which any may be missing. The first three may be `off`. The clock is not part of
-/// the map.
 ///
 /// # Examples
 ///
@@ -217,44 +213,6 @@ impl fmt::Debug for Resilience {
             .field("deny_cache", &self.deny_cache)
             .field("leases", &self.leases)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(feature = "serde")]
-crate::serialized::by_mirror!(Resilience);
-
-/// [`Resilience`] as serialized data.
-#[cfg(feature = "serde")]
-mod mirror {
-    use std::{sync::Arc, time::Duration};
-
-    use serde::{Deserialize, Serialize};
-
-    use super::{BreakerConfig, Clock, MemoryConfig};
-    use crate::serialized::{number, or_off};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(
-        remote = "super::Resilience",
-        default = "super::Resilience::default",
-        deny_unknown_fields
-    )]
-    pub(super) struct Resilience {
-        #[serde(with = "or_off::timeout")]
-        deadline: Option<Duration>,
-        #[serde(with = "or_off")]
-        breaker: Option<BreakerConfig>,
-        #[serde(with = "or_off")]
-        fallback: Option<MemoryConfig>,
-        #[serde(deserialize_with = "number::<1, { u32::MAX as u64 }, _, _>")]
-        instances: u32,
-        deny_cache: bool,
-        #[serde(skip)]
-        leases: bool,
-        #[serde(skip)]
-        clock: Arc<dyn Clock>,
-        #[serde(skip)]
-        lease_clock: Arc<dyn Clock>,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use plimsoll::{Allowed, Charge, Charges, Decision, Error, Limiter, OnFailure, store::Source};
+use plimsoll::{Allowed, Charge, Charges, Decision, Error, Limiter, OnFailure};
 use plimsoll_control::admin::Activity;
 use smallvec::SmallVec;
 
@@ -59,7 +59,6 @@ impl<'a> Decider<'a> {
             Decide::Each => self.decide_each(&mut outcomes).await?,
         }
         self.count_denied(&mut outcomes).await;
-        self.give_back(&mut outcomes).await?;
         Ok(outcomes)
     }
 
@@ -141,7 +140,6 @@ impl<'a> Decider<'a> {
             let (units, looks) = match limited.hits {
                 Hits::Look => (1, true),
                 Hits::Spend(units) => (units, false),
-                Hits::GiveBack(_) => return None,
             };
             let charge = self.charge(limited, units)?;
             Some(async move {
@@ -208,52 +206,6 @@ impl<'a> Decider<'a> {
             let standing = allowed.outcomes().get(*position).map(|outcome| *outcome.standing());
             outcomes[*line].standing = standing.or(outcomes[*line].standing);
         }
-    }
-
-    /// Gives back the units of the lines that do so.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store cannot answer, and the request has no other lines.
-    async fn give_back(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
-        let decides = |line: &Line<'_>| !matches!(line, Line::Limited(it) if gives_back(it));
-        let is_decided = self.lines.iter().any(decides);
-        let mut waits = !has_fallen_back(outcomes);
-        for (line, outcome) in self.lines.iter().zip(outcomes) {
-            let Line::Limited(limited) = line else { continue };
-            let Hits::GiveBack(hits) = limited.hits else { continue };
-            let Some(charge) = self.charge(limited, hits) else { continue };
-            if !waits {
-                let (limiter, charge) = (self.limiter.clone(), charge.into_owned());
-                tokio::spawn(async move {
-                    if let Err(error) = limiter.refund_units(charge).await {
-                        left_out("units are not given back", &error);
-                    }
-                });
-                continue;
-            }
-            match self.limiter.refund_units(charge.clone()).await {
-                Ok(_) => {}
-                Err(error) if is_decided => {
-                    left_out("units are not given back", &error);
-                    waits = false;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            }
-            match self.limiter.peek(charge).await {
-                Ok(decision) => {
-                    waits = decision.source() != Source::Fallback;
-                    outcome.quota = decision.outcomes().get(0).map(|it| *it.quota());
-                    outcome.standing = decision.outcomes().get(0).map(|it| *it.standing());
-                }
-                Err(error) => {
-                    left_out("no standings are shown", &error);
-                    waits = false;
-                }
-            }
-        }
-        Ok(())
     }
 
     fn charges(&self, units: impl Fn(&Limited<'_>) -> Option<u64>) -> Charged<'a> {
@@ -330,10 +282,6 @@ impl<'a> Decider<'a> {
 
 fn spends(limited: &Limited<'_>) -> Option<u64> {
     if let Hits::Spend(units) = limited.hits { Some(units) } else { None }
-}
-
-fn gives_back(limited: &Limited<'_>) -> bool {
-    matches!(limited.hits, Hits::GiveBack(_))
 }
 
 fn limit_of(limited: &Limited<'_>) -> u64 {

@@ -28,9 +28,7 @@ impl LineOutcome {
     /// Returns the outcome of a line that no store decides.
     pub(super) fn initial(line: &Line<'_>) -> Self {
         let has_passed = match line {
-            Line::Limited(limited) => {
-                limited.counted.is_some() || matches!(limited.hits, Hits::GiveBack(_))
-            }
+            Line::Limited(limited) => limited.counted.is_some(),
             Line::Free | Line::Unlimited => true,
         };
         Self { has_passed, ..Self::default() }

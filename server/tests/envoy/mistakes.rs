@@ -67,6 +67,7 @@ fn each_mistake_says_where_it_is_and_what_is_allowed() {
             "the name of the limit to replace is empty",
         ),
         (descriptor("value: plain\nshare_threshold: true"), "limits.yaml:5:22", "needs a pattern"),
+        (limit("quota: 20 concurrent"), "limits.yaml:4:26", "Envoy does not say which request"),
         (limit("quota: 100/minut"), "limits.yaml:4:26", "did you mean `100/minute`?"),
         (
             limit("quota: 100/min, unit: day"),
