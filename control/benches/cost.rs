@@ -23,7 +23,7 @@ use plimsoll::{
     Decision, Limiter, MemoryConfig, MemoryStore, Policy, RateLimitLayer, RedisStore, Rule, by,
 };
 use plimsoll_control::{
-    KeyType, NewOverride, Offenders, OverrideKind, Overrides, Registry, Origin, admin::Activity,
+    KeyType, NewOverride, Offenders, Origin, OverrideKind, Overrides, Registry, admin::Activity,
 };
 use plimsoll_testing::servers::Server;
 use support::{Bar, compare, heading, ready, row};

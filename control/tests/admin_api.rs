@@ -23,7 +23,7 @@ use plimsoll::{
     store::{Answer, Request as StoreRequest, Store},
 };
 use plimsoll_control::{
-    Config, KeyType, NewOverride, Offenders, OverrideKind, Overrides, Registry, Origin,
+    Config, KeyType, NewOverride, Offenders, Origin, OverrideKind, Overrides, Registry,
     admin::{self, Access, Activity, AdminConfig, Operator, Role},
 };
 use plimsoll_testing::servers::{self, Server};
@@ -655,7 +655,12 @@ async fn each_mistake_in_a_body_names_the_field_and_what_is_allowed() {
         (r#"{"policy":"demo","policy":"rows"}"#, 422, "the name is there twice", ""),
         (r#"{"quota":"5/min","reason":"x"}"#, 422, "the field `policy` is missing", ""),
         (r#"{"policy":7}"#, 422, "`policy`: found the number 7", "a text"),
-        (r#"{"policy":"demo","quota":5,"reason":"x"}"#, 422, "`quota`: found the number 5", "a text"),
+        (
+            r#"{"policy":"demo","quota":5,"reason":"x"}"#,
+            422,
+            "`quota`: found the number 5",
+            "a text",
+        ),
         (r#"{"policy":"demo","key":[1]}"#, 422, "`key`: found a list", "a whole number"),
         (r#"{"policy":"demo","key":1.5}"#, 422, "`key`: found the number 1.5", "a whole number"),
         (r#"{"policy":"demo","quota":"5/min"}"#, 422, "the field `reason` is missing", ""),
@@ -681,7 +686,10 @@ async fn each_mistake_in_a_body_names_the_field_and_what_is_allowed() {
         set[field] = value;
         let reply = service.change("PUT", "overrides", set).await;
         let found = reply.body["detail"].as_str().unwrap();
-        assert!(reply.status == 422 && found.contains(detail) && found.contains(allowed), "{found}");
+        assert!(
+            reply.status == 422 && found.contains(detail) && found.contains(allowed),
+            "{found}"
+        );
     }
     assert!(service.overrides.list().is_empty());
     assert!(service.overrides.audit(9).await.unwrap().is_empty());
@@ -810,7 +818,9 @@ async fn ten_thousand_overrides_are_listed_and_one_more_is_refused() {
 async fn the_last_denials_are_listed() {
     let service = service();
     while service.spend("mallory").await {}
-    assert!(!service.spend("eve").await || !service.spend("eve").await || !service.spend("eve").await);
+    assert!(
+        !service.spend("eve").await || !service.spend("eve").await || !service.spend("eve").await
+    );
     let list = service.get("denials").await;
     let keys: Vec<_> = list.as_array().unwrap().iter().map(|it| &it["key"]).collect();
     assert_eq!(keys, ["eve", "mallory"], "the newest first: {list}");

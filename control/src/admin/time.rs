@@ -74,7 +74,9 @@ mod tests {
         {
             assert_eq!(until(past, now), Err(", which is not in the future"), "{past:?}");
         }
-        for far in ["401d", "18446744073709551615", "9999-12-31T23:59:59Z", "2002-11-01T00:00:00+02:00"] {
+        for far in
+            ["401d", "18446744073709551615", "9999-12-31T23:59:59Z", "2002-11-01T00:00:00+02:00"]
+        {
             assert_eq!(until(far, now), Err(", which is more than 400 days ahead"), "{far:?}");
         }
         for refused in [

@@ -18,7 +18,7 @@ use super::{
     spec::FileSpec,
     watch::Watch,
 };
-use crate::registry::{Registry, Origin};
+use crate::registry::{Origin, Registry};
 
 /// The state that the clones of a configuration, its layers and the task that watches the file share.
 pub(super) struct Current {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     key_type::{KeyType, MAX_PARTS},
-    registry::{Registered, Registry, Origin},
+    registry::{Origin, Registered, Registry},
 };
 
 /// A configuration whose values and references are all valid.

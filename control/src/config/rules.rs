@@ -38,13 +38,13 @@ impl Rules {
     /// Returns a hint on each rule and policy that is allowed, and probably not meant.
     pub(super) fn hints(&self) -> Vec<String> {
         if self.rules.is_empty() {
-            let hint = "there are no rules: a layer refuses the file, and plimsoll-server needs none";
+            let hint =
+                "there are no rules: a layer refuses the file, and plimsoll-server needs none";
             return vec![hint.to_owned()];
         }
         let used: Vec<_> = self.spec.rules.iter().flatten().collect();
-        let is_used = |name: &str| {
-            used.iter().any(|rule| rule.value.policies().any(|it| it.value == name))
-        };
+        let is_used =
+            |name: &str| used.iter().any(|rule| rule.value.policies().any(|it| it.value == name));
         let unused = self.spec.policies.0.iter().filter(|(name, _)| !is_used(&name.value));
         unused.map(|(name, _)| format!("no rule uses the policy `{}`", name.value)).collect()
     }

@@ -15,9 +15,9 @@ mod state;
 mod tasks;
 mod tls;
 
-pub(crate) use self::entry::{digest, redacted};
 #[cfg(feature = "admin")]
 pub(crate) use self::entry::{check_length, find};
+pub(crate) use self::entry::{digest, redacted};
 pub use self::{
     audit::{AuditAction, AuditEntry, NewAuditEntry},
     change::Change,

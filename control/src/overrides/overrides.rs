@@ -331,11 +331,7 @@ mod tests {
     use plimsoll::{ManualClock, Policy, Quota};
 
     use super::*;
-    use crate::{
-        KeyType, Offender, OverrideKind, Origin,
-        overrides::digest,
-        time::from_millis,
-    };
+    use crate::{KeyType, Offender, Origin, OverrideKind, overrides::digest, time::from_millis};
 
     const START_MICROS: u64 = 1_000_000_000_000;
 

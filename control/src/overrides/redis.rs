@@ -8,8 +8,7 @@ use std::{
 };
 
 use redis::{
-    AsyncCommands, Client, ErrorKind, RedisError, RedisResult, Script,
-    ServerErrorKind,
+    AsyncCommands, Client, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind,
     aio::{ConnectionManager, ConnectionManagerConfig},
     streams::StreamRangeReply,
 };

@@ -1,6 +1,6 @@
 //! The body of a request: JSON of a bounded length, which arrives within a bounded time.
 
-use std::{error::Error, time::Duration};
+use std::time::Duration;
 
 use axum::{
     body::{Body, Bytes},
@@ -77,16 +77,11 @@ fn not_allowed<T: DeserializeOwned>(text: &[u8]) -> Problem {
 async fn read(body: Body, max: usize) -> Result<Bytes, Problem> {
     let read = Limited::new(body, max).collect().await;
     read.map(http_body_util::Collected::to_bytes).map_err(|error| {
-        if is_of_length(&*error) {
+        if error.is::<LengthLimitError>() {
             return too_long(max);
         }
         Problem::new(StatusCode::BAD_REQUEST, "Broken", "The body has no end")
     })
-}
-
-/// Returns whether a body is too long. A listener may bound all bodies too, and its error is inside another one.
-fn is_of_length(error: &(dyn Error + 'static)) -> bool {
-    error.is::<LengthLimitError>() || error.source().is_some_and(is_of_length)
 }
 
 fn stated_length(headers: &HeaderMap) -> Option<u64> {

@@ -263,13 +263,17 @@ async fn set_again(service: &Service) {
     let output = service.run(&from).await;
     let printed = String::from_utf8_lossy(&output.stdout);
     let message = String::from_utf8_lossy(&output.stderr);
-    assert!(printed.contains("demo: 6/10min until 20") && printed.contains("45 under demo: blocked"));
+    assert!(
+        printed.contains("demo: 6/10min until 20") && printed.contains("45 under demo: blocked")
+    );
     assert!(message.contains("44 under \"demo\": Another version"), "{message}");
     assert!(message.contains("1 of 3 overrides were not set"), "{message}");
     assert_eq!(output.status.code(), Some(1));
     let kept = |text: &str| {
         let rows: Vec<Value> = serde_json::from_str(text).expect("JSON");
-        let kept = |row: &Value| [&row["key"], &row["kind"], &row["until"], &row["reason"]].map(ToString::to_string);
+        let kept = |row: &Value| {
+            [&row["key"], &row["kind"], &row["until"], &row["reason"]].map(ToString::to_string)
+        };
         rows.iter().map(kept).collect::<Vec<_>>()
     };
     assert_eq!(kept(&service.prints(&["--json", "override"]).await), kept(&before));

@@ -5,7 +5,7 @@ use std::{fs, sync::Arc};
 use metrics_util::debugging::DebuggingRecorder;
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
-    Config, ConfigError, KeyType, NewOverride, OverrideKind, Overrides, Registry, Origin,
+    Config, ConfigError, KeyType, NewOverride, Origin, OverrideKind, Overrides, Registry,
 };
 use plimsoll_testing::{alone, calm::eventually, log::Log};
 

@@ -4,8 +4,8 @@ use std::{process::Command, time::Duration};
 
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
-    AuditAction, KeyType, NewAuditEntry, NewOverride, OverrideError, OverrideKind, Overrides,
-    OverridesConfig, Registry, Origin,
+    AuditAction, KeyType, NewAuditEntry, NewOverride, Origin, OverrideError, OverrideKind,
+    Overrides, OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep};

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use plimsoll::{Limiter, Policy, RedisConfig, RedisStore};
 use plimsoll_control::{
-    KeyType, NewOverride, Override, OverrideKind, Overrides, OverridesConfig, Registry, Origin,
+    KeyType, NewOverride, Origin, Override, OverrideKind, Overrides, OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::{PATIENCE, Server};
 

@@ -10,8 +10,8 @@ use std::{
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
-    AuditAction, KeyType, NewAuditEntry, NewOverride, OffenderOrder, Offenders, OverrideError, OverrideKind,
-    Overrides, OverridesConfig, Registry, Origin,
+    AuditAction, KeyType, NewAuditEntry, NewOverride, OffenderOrder, Offenders, Origin,
+    OverrideError, OverrideKind, Overrides, OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep};
@@ -160,7 +160,9 @@ async fn what_redis_has_lost_is_named_and_ends_until_it_is_set_again() {
         }
     }
     // No key is shown unless the handle shows keys.
-    assert!(one.overrides.status().lost.iter().flat_map(|it| &it.key).all(|it| it.starts_with('#')));
+    assert!(
+        one.overrides.status().lost.iter().flat_map(|it| &it.key).all(|it| it.starts_with('#'))
+    );
     // It is set again as the first one, and is not named any more. The versions grow.
     let set = NewOverride { version: Some(0), ..new(Some(1), quota("6/min"), None) };
     let again = two.overrides.set(set).await.expect("set");
@@ -269,7 +271,8 @@ async fn ten_thousand_overrides_apply_everywhere() {
     assert_eq!(three.policy.key_quotas().len(), Overrides::MAX);
     server.ask::<()>("FLUSHALL");
     let start = Instant::now();
-    while two.overrides.status().lost.len() != Overrides::MAX || !two.policy.key_quotas().is_empty() {
+    while two.overrides.status().lost.len() != Overrides::MAX || !two.policy.key_quotas().is_empty()
+    {
         assert!(start.elapsed() < Duration::from_secs(120));
         sleep(Duration::from_millis(100)).await;
     }
@@ -397,9 +400,7 @@ async fn what_does_not_fit_here_is_not_applied_and_reported() {
     let policy = Policy::new("api", "1/min token-bucket(1)").expect("a policy");
     let keys = KeyType::Custom {
         allowed: "a customer",
-        parse: Arc::new(|text: &str| {
-            panic!("the application cannot read {} bytes", text.len())
-        }),
+        parse: Arc::new(|text: &str| panic!("the application cannot read {} bytes", text.len())),
     };
     let api = registry.register(policy.clone(), Origin::Code, keys).expect("a new name");
     let two = connect(&server.url(), registry).await;

@@ -72,9 +72,7 @@ pub(in crate::admin) async fn offenders(
         let policy = registered.policy().name();
         let found = match scope {
             Scope::Process => offenders.top(policy, count, by),
-            Scope::Fleet => {
-                offenders.top_of_fleet(policy, count, by).await.map_err(of_read)?
-            }
+            Scope::Fleet => offenders.top_of_fleet(policy, count, by).await.map_err(of_read)?,
         };
         rows.extend(found.into_iter().map(|offender| Row { policy: policy.into(), offender }));
     }

@@ -129,7 +129,9 @@ async fn set_again(client: &mut Client, file: &Path, json: bool) -> Result<(), F
             }
         };
         match client.call(method, path, Some(body)).await {
-            Ok(change) => print(&if json { output::json(&change) } else { output::change(&change) })?,
+            Ok(change) => {
+                print(&if json { output::json(&change) } else { output::change(&change) })?
+            }
             Err(failure) => {
                 failed += 1;
                 let key = row["key"].as_str().unwrap_or("all keys");

@@ -186,10 +186,7 @@ fn in_words(expected: &str) -> String {
 ///
 /// assert_eq!(nearest("polciy", ["policy", "key"]), Some("policy"));
 /// ```
-pub fn nearest<'a>(
-    found: &str,
-    names: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // The distance of long texts takes too long to compute, and says nothing.
     if found.len() > 64 {
         return None;

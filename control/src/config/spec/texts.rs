@@ -78,8 +78,7 @@ impl Text for HeaderText {
 }
 
 impl Text for Time {
-    const ALLOWED: &str =
-        "a time as a text, up to \"1h\", such as \"50ms\", \"5s\" or \"2min\"";
+    const ALLOWED: &str = "a time as a text, up to \"1h\", such as \"50ms\", \"5s\" or \"2min\"";
 
     fn parse(text: &str) -> Option<Self> {
         const MAX: Duration = Duration::from_secs(3_600);

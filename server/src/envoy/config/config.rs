@@ -7,9 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use plimsoll_control::{
-    ConfigError, KeyType, Registry, Origin, document::Mistake,
-};
+use plimsoll_control::{ConfigError, KeyType, Origin, Registry, document::Mistake};
 
 use super::{
     build::Builder,
