@@ -6,10 +6,8 @@ use axum::{
     body::{Body, Bytes},
     extract::Request,
 };
-use http::{
-    HeaderMap, StatusCode,
-    header::{CONTENT_LENGTH, CONTENT_TYPE},
-};
+use http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
+use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
@@ -38,7 +36,7 @@ pub async fn json<T: DeserializeOwned>(
         return Err(problem.allowed("the header \"Content-Type: application/json\""));
     }
     // A length that the client states is judged before the body is read.
-    if stated_length(request.headers()).is_some_and(|length| length > max_bytes as u64) {
+    if request.body().size_hint().lower() > max_bytes as u64 {
         return Err(too_long(max_bytes));
     }
     let text = timeout(patience, read(request.into_body(), max_bytes)).await;
@@ -82,10 +80,6 @@ async fn read(body: Body, max: usize) -> Result<Bytes, Problem> {
         }
         Problem::new(StatusCode::BAD_REQUEST, "Broken", "The body has no end")
     })
-}
-
-fn stated_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 fn too_long(max: usize) -> Problem {

@@ -127,14 +127,17 @@ mod tests {
     use plimsoll::Limiter;
     use plimsoll_testing::servers::directory;
 
-    use super::*;
+    use super::{super::options::EnvoyOptions, *};
 
     #[test]
     fn a_file_with_a_mistake_is_parsed_once() {
         let file = directory().join("limits.yaml");
         let write = |text: &str| fs::write(&file, text).unwrap();
         write("domain: shop");
-        let envoy = Envoy::new(EnvoyConfig::load([&file]).unwrap(), Limiter::in_memory());
+        let envoy = Envoy::new(
+            EnvoyConfig::load([&file], EnvoyOptions::default()).unwrap(),
+            Limiter::in_memory(),
+        );
         let polled = || (0..3).for_each(|_| envoy.poll());
         // Each error is remembered, so its loss shows that the file was not parsed again.
         let error = || envoy.0.reload.lock().unwrap().error.take();
