@@ -10,8 +10,7 @@ use super::{
 };
 use crate::{quota::for_each_algorithm, runtime::RunningFlag};
 
-/// Joins the files of the script, each of which parses by itself. A function takes the turn of one
-/// charge; an algorithm is a branch in it with the Lua file that has the name of its module.
+/// Joins the files of the script, each of which parses by itself. A function decides one charge; an algorithm is a branch in it with the Lua file that has the name of its module.
 macro_rules! join {
     ($(
         $_name:ident { $($_field:tt: $_parameter:ident)? },
@@ -20,16 +19,15 @@ macro_rules! join {
         concat!(
             include_str!("../../lua/prelude.lua"),
             include_str!("../../lua/self_test.lua"),
-            include_str!("../../lua/carried.lua"),
-            "turn = function(operation, now, charge, admitted, rest_viewed)\nlocal block_header\nwhile true do\n",
+            "decide = function(operation, now, charge, answering, admitted)\nlocal block_header\nwhile true do\n",
             include_str!("../../lua/charge.lua"),
             include_str!("../../lua/release.lua"),
-            include_str!("../../lua/releases.lua"),
             $(
                 "if algorithm == ", $number, " then\n",
                 include_str!(concat!("../../lua/", stringify!($module), ".lua")),
                 "end\n",
             )+
+            include_str!("../../lua/periods.lua"),
             include_str!("../../lua/ring_find.lua"),
             include_str!("../../lua/ring.lua"),
             include_str!("../../lua/block.lua"),
@@ -165,6 +163,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "21537f87680a80766f24ce8c8b69e088cc593770");
+        assert_eq!(*SHA, "8334586f0f7a88798da33e5093be66fdb352b937");
     }
 }
