@@ -28,7 +28,6 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("admin/config", "the public configuration of the page"),
             ("admin/page", "the files of the page, which are embedded"),
             ("admin/router", "the routes of the page, which are read together"),
-            ("admin/time", "the one place that reads times of operators"),
             ("config/claims", "a public type, which layers of an application name"),
             ("config/document/parse", "the one place that knows the parsers"),
             ("config/file", "the file of a configuration, which only its follower reads again"),
