@@ -8,6 +8,7 @@ use std::{
     mem,
     ops::Deref,
     pin::Pin,
+    slice,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
@@ -16,16 +17,21 @@ use std::{
 use tokio::time::{Instant, sleep};
 
 use super::{
-    breaker::{Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker, prober},
-    deadline::{self, Deadline},
+    breaker::{
+        Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker,
+        prober::{self, Probed},
+    },
     deny_cache::{DenyCache, TrackedRequest},
     fallback::{Cause, Fallback, FoundKeys, REPLAY_INTERVAL, replay},
 };
 use crate::{
     decision::{Source, StoreReply},
-    error::{Effect, Error},
+    error::{Effect, Error, ErrorKind},
     policy::{Charge, Charges},
-    runtime::{BackgroundTask, MovingAverage, SchedulingDelay},
+    runtime::{
+        BackgroundTask, MovingAverage, SchedulingDelay, TIMER_RESOLUTION, TimeLimit,
+        runtime_with_timer,
+    },
     store::{Answer, NodeId, Request, Store, Traits},
     telemetry,
 };
@@ -162,7 +168,7 @@ impl Guarded {
             found,
             outcome_of: Some((tracked, permits)),
         };
-        match deadline::send(&*self.store, request, deadline, self.delay_of_timers()).now() {
+        match call_store(&*self.store, request, deadline, self.delay_of_timers()).now() {
             // 6 and 7.
             Ok(reply) => Step::Decided(call.finish(reply, Some(start.elapsed()), Some(request))),
             Err(answer) => Step::Waits(StoreCall { call, answer, deadline }),
@@ -286,6 +292,31 @@ impl Guards {
     /// Returns where the timers of calls record how late they are, unless the store sets its own timers.
     pub(super) fn delay_of_timers(&self) -> Option<&SchedulingDelay> {
         (!self.traits.keeps_deadlines).then_some(&self.scheduling_delay)
+    }
+}
+
+impl Probed for Guards {
+    fn probe(&self, breaker: &SharedBreaker) -> Option<Answer> {
+        let (store, node) = (&*self.store, breaker.node());
+        let Some(charge) = node.probe(|charge| store.node(charge)) else {
+            // No key depends on the node, so it has left the store.
+            if let Some(breakers) = &self.breakers {
+                breakers.remove(node);
+            }
+            return None;
+        };
+        // A slow probe counts as failed, so without a deadline it need not wait for longer.
+        let limit = self.deadline.unwrap_or(breaker.slow());
+        let request = Request::Force(slice::from_ref(&charge));
+        Some(call_store(store, request, Deadline::new(limit), self.delay_of_timers()))
+    }
+
+    fn probe_time(&self, start: Instant) -> Option<Duration> {
+        self.store_time(start)
+    }
+
+    fn on_recovery(self: &Arc<Self>) {
+        Guarded(Arc::clone(self)).start_replay();
     }
 }
 
@@ -511,4 +542,75 @@ impl Drop for Unrecorded<'_> {
             cache.abandon(tracked, &self.charges);
         }
     }
+}
+
+/// The time by which the store must answer a call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline {
+    at: TimeLimit,
+    limit: Duration,
+}
+
+impl Deadline {
+    /// Creates the deadline of a call that starts now and waits at most `limit`. Returns
+    /// `None` outside of a tokio runtime with timers.
+    pub(super) fn new(limit: Duration) -> Option<Self> {
+        runtime_with_timer()?;
+        let wait = limit.max(2 * TIMER_RESOLUTION) - TIMER_RESOLUTION;
+        Some(Self { at: TimeLimit::after(wait), limit })
+    }
+
+    /// Returns the deadline of a call that starts now and waits as long as this one.
+    pub(super) fn again(self) -> Option<Self> {
+        Self::new(self.limit)
+    }
+
+    pub(super) fn time(self) -> Instant {
+        self.at.time()
+    }
+
+    /// Returns the time at which half of the wait has passed.
+    pub(super) fn half(self) -> Instant {
+        let time = self.time();
+        time.checked_sub(self.limit / 2).unwrap_or(time)
+    }
+
+    /// Returns the rest of the wait.
+    pub(super) fn rest(self) -> Duration {
+        self.time().saturating_duration_since(Instant::now()) + TIMER_RESOLUTION
+    }
+
+    pub(super) fn has_passed(self) -> bool {
+        Instant::now() >= self.time()
+    }
+}
+
+/// Sends `request`. The answer is ready by the deadline, if there is one.
+///
+/// A store that [keeps deadlines](crate::store::Traits::keeps_deadlines) fails by itself, and its error says
+/// whether the request was sent. It has the only timer of the call, measures with it, and `delay` is `None`. For
+/// other stores a timer here ends the call, and the effect of the request is [unknown](Effect::Unknown).
+fn call_store(
+    store: &dyn Store,
+    request: Request<'_>,
+    deadline: Option<Deadline>,
+    delay: Option<&SchedulingDelay>,
+) -> Answer {
+    let answer = store.call(request, deadline.map(|deadline| deadline.time().into_std()));
+    let (Some(Deadline { at, limit }), Some(delay)) = (deadline, delay) else { return answer };
+    match answer.now() {
+        Ok(reply) => Answer::ready(reply),
+        Err(mut answer) => {
+            let delay = delay.clone();
+            Answer::pending(async move {
+                let reply = at.wait_measured(Pin::new(&mut answer), &delay).await;
+                reply.unwrap_or_else(|_| Err(missed(limit).with_effect(Effect::Unknown)))
+            })
+        }
+    }
+}
+
+#[cold]
+fn missed(limit: Duration) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("the store did not answer within {limit:?}"))
 }

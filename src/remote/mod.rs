@@ -6,22 +6,20 @@
 //!
 //! | guard | files |
 //! |---|---|
-//! | deadline | `deadline` |
-//! | circuit breaker | `breaker/`, `probe` |
+//! | deadline | `guarded` |
+//! | circuit breaker | `breaker/` |
 //! | deny cache | `deny_cache/` |
 //! | fallback | `fallback/` |
 //! | leases, above the guarded store | `leases/` |
 
 mod breaker;
 mod config;
-mod deadline;
 mod deny_cache;
 mod fallback;
 mod fingerprint;
 mod guarded;
 mod leases;
 mod pipeline;
-mod probe;
 mod protected;
 
 pub use self::{breaker::BreakerConfig, config::Resilience, protected::Protected};
