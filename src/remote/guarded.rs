@@ -8,21 +8,17 @@ use std::{
     mem,
     ops::Deref,
     pin::Pin,
-    slice,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::{
-    breaker::{
-        Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker,
-        prober::{self, Probed},
-    },
+    breaker::{Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker},
     deny_cache::{DenyCache, TrackedRequest},
-    fallback::{Cause, Fallback, FoundKeys, REPLAY_INTERVAL, replay},
+    fallback::{Cause, Fallback, FoundKeys},
 };
 use crate::{
     decision::{Source, StoreReply},
@@ -168,7 +164,7 @@ impl Guarded {
             found,
             outcome_of: Some((tracked, permits)),
         };
-        match call_store(&*self.store, request, deadline, self.delay_of_timers()).now() {
+        match self.call_store(request, deadline).now() {
             // 6 and 7.
             Ok(reply) => Step::Decided(call.finish(reply, Some(start.elapsed()), Some(request))),
             Err(answer) => Step::Waits(StoreCall { call, answer, deadline }),
@@ -232,7 +228,7 @@ impl Guarded {
         // Only the store can refund what it has charged.
         let is_urgent = matches!(request, Request::Refund(_)) || origin == Origin::Replay;
         breakers.try_acquire(&*self.store, request, start, is_urgent, |breaker| {
-            prober::start(&self.0, breaker);
+            self.start_prober(breaker);
             // This request is the probe if there is no runtime for the prober, or one that does not
             // run it.
             breaker.try_probe(start)
@@ -244,38 +240,9 @@ impl Guarded {
         let now = Instant::now();
         for NodePermit { breaker, permit } in permits {
             if breaker.record(permit, now, outcome(&breaker)) {
-                prober::start(&self.0, &breaker);
+                self.start_prober(&breaker);
             }
         }
-    }
-
-    /// Starts to charge the backlog of the fallback to the store, if there is any.
-    #[inline]
-    pub(super) fn start_replay(&self) {
-        if let Some(fallback) = &self.fallback
-            && !fallback.backlog().is_empty()
-        {
-            // The task holds no strong handle while it sleeps, so that the limiter can end.
-            let weak = Arc::downgrade(&self.0);
-            self.replay.start(|| async move {
-                while let Some(guarded) = weak.upgrade().map(Self) {
-                    if guarded.replay_backlog().await {
-                        return;
-                    }
-                    drop(guarded);
-                    sleep(REPLAY_INTERVAL).await;
-                }
-            });
-        }
-    }
-
-    async fn replay_backlog(&self) -> bool {
-        let Some(fallback) = &self.fallback else { return true };
-        let has_nodes = self.breakers.as_ref().is_some_and(Breakers::has_nodes);
-        let send = |charges: &[Charge<'_>]| {
-            self.call(Request::Force(charges), Origin::Replay, self.deadline)
-        };
-        replay(fallback, has_nodes, send).await
     }
 }
 
@@ -289,34 +256,26 @@ impl Guards {
             .then(|| start.elapsed())
     }
 
-    /// Returns where the timers of calls record how late they are, unless the store sets its own timers.
-    pub(super) fn delay_of_timers(&self) -> Option<&SchedulingDelay> {
-        (!self.traits.keeps_deadlines).then_some(&self.scheduling_delay)
-    }
-}
-
-impl Probed for Guards {
-    fn probe(&self, breaker: &SharedBreaker) -> Option<Answer> {
-        let (store, node) = (&*self.store, breaker.node());
-        let Some(charge) = node.probe(|charge| store.node(charge)) else {
-            // No key depends on the node, so it has left the store.
-            if let Some(breakers) = &self.breakers {
-                breakers.remove(node);
-            }
-            return None;
+    /// Calls the store. The answer is ready by the deadline, if there is one.
+    ///
+    /// A store that [keeps deadlines](Traits::keeps_deadlines) fails by itself, and its error says whether the
+    /// request was sent. It has the only timer of the call, and measures with it. For other stores a timer here
+    /// ends the call, and the effect of the request is [unknown](Effect::Unknown).
+    pub(super) fn call_store(&self, request: Request<'_>, deadline: Option<Deadline>) -> Answer {
+        let answer = self.store.call(request, deadline.map(|it| it.time().into_std()));
+        let Some(Deadline { at, limit }) = deadline.filter(|_| !self.traits.keeps_deadlines) else {
+            return answer;
         };
-        // A slow probe counts as failed, so without a deadline it need not wait for longer.
-        let limit = self.deadline.unwrap_or(breaker.slow());
-        let request = Request::Force(slice::from_ref(&charge));
-        Some(call_store(store, request, Deadline::new(limit), self.delay_of_timers()))
-    }
-
-    fn probe_time(&self, start: Instant) -> Option<Duration> {
-        self.store_time(start)
-    }
-
-    fn on_recovery(self: &Arc<Self>) {
-        Guarded(Arc::clone(self)).start_replay();
+        match answer.now() {
+            Ok(reply) => Answer::ready(reply),
+            Err(mut answer) => {
+                let delay = self.scheduling_delay.clone();
+                Answer::pending(async move {
+                    let reply = at.wait_measured(Pin::new(&mut answer), &delay).await;
+                    reply.unwrap_or_else(|_| Err(missed(limit).with_effect(Effect::Unknown)))
+                })
+            }
+        }
     }
 }
 
@@ -585,32 +544,6 @@ impl Deadline {
     }
 }
 
-/// Sends `request`. The answer is ready by the deadline, if there is one.
-///
-/// A store that [keeps deadlines](crate::store::Traits::keeps_deadlines) fails by itself, and its error says
-/// whether the request was sent. It has the only timer of the call, measures with it, and `delay` is `None`. For
-/// other stores a timer here ends the call, and the effect of the request is [unknown](Effect::Unknown).
-fn call_store(
-    store: &dyn Store,
-    request: Request<'_>,
-    deadline: Option<Deadline>,
-    delay: Option<&SchedulingDelay>,
-) -> Answer {
-    let answer = store.call(request, deadline.map(|deadline| deadline.time().into_std()));
-    let (Some(Deadline { at, limit }), Some(delay)) = (deadline, delay) else { return answer };
-    match answer.now() {
-        Ok(reply) => Answer::ready(reply),
-        Err(mut answer) => {
-            let delay = delay.clone();
-            Answer::pending(async move {
-                let reply = at.wait_measured(Pin::new(&mut answer), &delay).await;
-                reply.unwrap_or_else(|_| Err(missed(limit).with_effect(Effect::Unknown)))
-            })
-        }
-    }
-}
-
-#[cold]
 fn missed(limit: Duration) -> Error {
     Error::new(ErrorKind::Unavailable, format!("the store did not answer within {limit:?}"))
 }

@@ -10,6 +10,7 @@
 //! | circuit breaker | `breaker/` |
 //! | deny cache | `deny_cache/` |
 //! | fallback | `fallback/` |
+//! | probes and the replay | `recovery` |
 //! | leases, above the guarded store | `leases/` |
 
 mod breaker;
@@ -21,6 +22,7 @@ mod guarded;
 mod leases;
 mod pipeline;
 mod protected;
+mod recovery;
 
 pub use self::{breaker::BreakerConfig, config::Resilience, protected::Protected};
 pub(crate) use self::{
