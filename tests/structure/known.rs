@@ -10,10 +10,6 @@ pub(crate) const SMALL: &[(&str, &str)] = &[
     ("random", "the crate's one source of random numbers"),
     ("remote/fingerprint", "the hash by which both the deny cache and the leases find a charge"),
     ("runtime/moving_average", "the average of the times of the store and of this process"),
-    (
-        "remote/probe",
-        "the guarded store as its prober uses it, which the path of a request does not",
-    ),
     ("sync", "the locks that all folders use"),
     ("telemetry/macros", "a macro is defined before the files that use it"),
 ];
