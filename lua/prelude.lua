@@ -9,7 +9,6 @@
 --   turn = function(..)        the turn of one charge: see below. It begins again behind a block
 --     charge.lua               reads the charge
 --     release.lua              releases units in flight, in most cases
---     releases.lua             releases units of a long log, and several of one key
 --     if algorithm == .. then  one such branch for each algorithm, with the file named after it
 --     ring_find.lua, ring.lua  what sliding_log.lua and sliding_buckets.lua share
 --     block.lua                blocks keys, and refuses blocked ones

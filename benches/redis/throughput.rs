@@ -21,7 +21,6 @@ pub(crate) const SCRIPT: &str = concat!(
     "turn = function(operation, now, charge, admitted, rest_viewed)\nlocal block_header\nwhile true do\n",
     include_str!("../../lua/charge.lua"),
     include_str!("../../lua/release.lua"),
-    include_str!("../../lua/releases.lua"),
     "if algorithm == 1 then\n",
     include_str!("../../lua/sliding_log.lua"),
     "end\nif algorithm == 2 then\n",

@@ -10,7 +10,6 @@ use super::{
     permit::{Permit, guard_answer},
     queue::Queue,
     reservation::{Reservation, Reserve},
-    sender,
     state::{Begun, LimiterState, LimiterStore},
     until_ready::until_ready,
 };
@@ -337,7 +336,7 @@ impl Limiter {
     ///
     /// Returns an error if the store cannot answer. The units come back by themselves then.
     pub async fn close(&self) -> Result<(), Error> {
-        let released = sender::flush(&self.0).await;
+        let released = self.0.send_all_released().await;
         self.0.store.close().await.and(released)
     }
 

@@ -163,11 +163,11 @@ async fn null_is_the_default_of_each_field() {
         let (one, other) = (answers(&with_null, &[""]).await, answers(&without, &[""]).await);
         assert_eq!(one, other, "{with_null}");
     }
-    // Hits that are given back.
+    // Negative hits pass without a limit.
     let body = format!("{user}, \"isNegativeHits\": @}}]}}");
     let codes: Vec<_> =
         answers(&body, &["true", "false"]).await.into_iter().map(|it| it.1).collect();
-    assert_eq!(codes[0]["statuses"][0]["limitRemaining"], 1);
+    assert_eq!(codes[0]["statuses"][0]["limitRemaining"], u32::MAX);
     assert_eq!(codes[1]["statuses"][0]["limitRemaining"], Value::Null);
 }
 
