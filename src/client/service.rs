@@ -23,7 +23,6 @@ use crate::{
     decision::Decision,
     error::{Error, ErrorKind},
     limiter::Limiter,
-    middleware::observe_lines,
     outcome::{self, BodySettlement, ResponseBody, ResponseHooks, Settlement},
     policy::{Charges, OnFailure},
     rule::MissingPeer,
@@ -74,7 +73,6 @@ where
             let mut charges = Charges::default();
             let hooks = outcome::charges(layer.rules.select(rules), &parts, &mut charges);
             let (charges, hooks) = (charges.into_owned(), hooks.map_err(no_peer)?);
-            observe_lines(&layer.first_calls, &layer.limiter, &charges, &mut parts);
             let call = CallId::new(&charges);
             let decision = decide::<S::Error>(&layer, charges, &call).await?;
             let permit = decision.as_ref().and_then(|decision| layer.limiter.permit(decision));

@@ -4,7 +4,6 @@ mod charges;
 mod counters;
 mod key_quotas;
 mod key_table;
-mod key_watch;
 mod name;
 mod on_failure;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]

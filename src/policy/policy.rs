@@ -7,7 +7,6 @@ use super::{
     OnFailure,
     counters::{Counters, TrialCounts},
     key_quotas::{KeyQuota, KeyQuotas},
-    key_watch::KeyWatch,
     name::Name,
     seq_lock::LiveQuota,
 };
@@ -40,7 +39,6 @@ struct PolicyState {
     quota: LiveQuota,
     key_quotas: KeyQuotas,
     counters: Counters,
-    key_watch: KeyWatch,
 }
 
 impl Policy {
@@ -80,9 +78,9 @@ impl Policy {
     }
 
     fn of(name: Name, unit: Option<Name>, quota: Quota, key_quotas: KeyQuotas) -> Self {
-        let (counters, key_watch) = (Counters::new(&name), KeyWatch::default());
+        let counters = Counters::new(&name);
         let quota = LiveQuota::new(quota);
-        Self(Arc::new(PolicyState { name, unit, quota, key_quotas, counters, key_watch }))
+        Self(Arc::new(PolicyState { name, unit, quota, key_quotas, counters }))
     }
 
     /// Sets the name of the unit: the parameter `qu` of the `RateLimit-Policy` header. The default
@@ -236,12 +234,6 @@ impl Policy {
         &self.0.counters
     }
 
-    /// Returns the watch over the keys of the first charges.
-    #[inline]
-    pub(crate) fn key_watch(&self) -> &KeyWatch {
-        &self.0.key_watch
-    }
-
     /// Returns a hash of the name, which is the same in every process.
     pub(crate) fn id(&self) -> u64 {
         self.0.name.id()
@@ -304,8 +296,6 @@ pub struct Charge<'p> {
     has_own_quota: bool,
     /// True if the quota is the one that was set for the key.
     has_key_quota: bool,
-    /// True if several charges of 1 unit or more were added up.
-    pub(crate) is_sum: bool,
     /// The number of equal shares into which the quota is divided. The charge is made against one of
     /// them.
     shares: u32,
@@ -348,7 +338,6 @@ impl<'p> Charge<'p> {
             on_failure: None,
             has_own_quota: false,
             has_key_quota: key_quota.is_some(),
-            is_sum: false,
             shares: 1,
         }
     }
@@ -557,7 +546,6 @@ impl<'p> Charge<'p> {
 
     /// Adds the units of another charge of the same line. The stricter [`OnFailure`] applies.
     pub(super) fn add(&mut self, other: &Self) {
-        self.is_sum |= other.is_sum || (self.cost > 0 && other.cost > 0);
         self.on_failure = OnFailure::stricter_of(self.on_failure, other.on_failure);
         self.cost = self.cost.saturating_add(other.cost);
         self.max_cost = self.max_cost.saturating_add(other.max_cost);
