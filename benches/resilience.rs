@@ -14,7 +14,7 @@ use http::{Request as HttpRequest, Response};
 use plimsoll::{
     Error, ErrorKind, Key, Limiter, MemoryConfig, MemoryStore, Policy, RateLimitLayer, Resilience,
     Rule,
-    store::{Answer, Request, Source, Store},
+    store::{Answer, Request, Source, Store, Traits},
 };
 use support::{
     Bar, compare, figure, heading,
@@ -37,8 +37,8 @@ impl Store for Instant {
     }
 
     /// Returns true although it counts over the window alone: no other process shares it.
-    fn counts_leases(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits::default().counting_leases()
     }
 }
 

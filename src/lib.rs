@@ -93,7 +93,7 @@ pub use self::{
     policy::{Charge, Charges, KeyQuota, OnFailure, Policy, TrialCounts},
     quota::{Algorithm, Quota},
     regions::{Regions, RegionsConfig},
-    remote::{BreakerConfig, Resilience},
+    remote::{BreakerConfig, Protected, Resilience},
     rule::{Rule, Tiers, by, cost, route},
     telemetry::DenialEvents,
 };

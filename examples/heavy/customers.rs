@@ -1,5 +1,5 @@
 //! Limits each customer as a table in SQLite says:
-//! `cargo run -p plimsoll-heavy-examples --features lookup --example customers`.
+//! `cargo run -p plimsoll-heavy-examples --example customers`.
 //!
 //! The header `x-api-key` names the customer: `acme-key` has the 5 requests a minute of the policy,
 //! `globex-key` 20 and `initech-key` 100. Unknown keys have 5 a minute for each address.

@@ -8,13 +8,7 @@ use axum::{
 };
 use tonic::{Code, Status, service::Routes};
 
-use crate::{
-    access::{Clients, Denied},
-    envoy::MAX_MESSAGE_BYTES,
-};
-
-/// The longest body of a request: the largest message and its prefix, a flag and a length.
-pub(crate) const MAX_BODY: usize = MAX_MESSAGE_BYTES + 5;
+use crate::access::{Clients, Denied};
 
 /// The beginning of the message with which tonic answers `OUT_OF_RANGE` to a message that is too long.
 const TOO_LONG: &str = "Error, decoded message length too large";
@@ -43,6 +37,11 @@ async fn exhaust(response: Response) -> Response {
         }
         _ => response,
     }
+}
+
+/// Returns the answer to a call that was not answered in time.
+pub(crate) fn too_slow() -> Response {
+    Status::deadline_exceeded("the request took too long").into_http()
 }
 
 async fn authorize(State(clients): State<Clients>, request: Request, next: Next) -> Response {

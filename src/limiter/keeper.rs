@@ -45,9 +45,6 @@ impl LimiterState {
         let wakes_releases = Arc::clone(&self.units.wakes_releases);
         run_on_own_thread(async move {
             let _running = running;
-            if let Some(state) = limiter.upgrade() {
-                state.store.connect_thread();
-            }
             tokio::spawn(send_releases(limiter.clone(), wakes_releases));
             renew_permits(limiter, wakes_renewals).await;
         });

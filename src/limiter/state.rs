@@ -208,7 +208,7 @@ impl LimiterStore {
             return Self::Memory(memory);
         }
         let store = store.expect("a store that is not a memory store");
-        match store.is_embedded() {
+        match store.traits().is_embedded {
             true => Self::Embedded(Box::new(store)),
             false => Self::Remote(Pipeline::new(store, resilience)),
         }
@@ -264,13 +264,6 @@ impl LimiterStore {
         match self {
             Self::Memory(_) | Self::Embedded(_) => NodeId::ONLY,
             Self::Remote(pipeline) => pipeline.node(charge),
-        }
-    }
-
-    /// Opens the connections that the calling thread uses.
-    pub(super) fn connect_thread(&self) {
-        if let Self::Remote(pipeline) = self {
-            pipeline.connect_thread();
         }
     }
 

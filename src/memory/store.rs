@@ -14,7 +14,7 @@ use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Mark, OneReply, Receipt, ReceiptLine, Standing, Verdict},
     policy::Charge,
-    store::{Answer, MemoryStats, Request, Source, Status, Store, StoreReply},
+    store::{Answer, MemoryStats, Request, Source, Status, Store, StoreReply, Traits},
 };
 
 /// A store of standings in this process: the store of
@@ -216,16 +216,12 @@ impl Store for MemoryStore {
         Answer::ready(Ok(self.call_at(request, self.0.clock.now())))
     }
 
-    fn is_embedded(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits::embedded().marking_debts()
     }
 
     fn status(&self) -> Status {
         Status::new().with_memory(self.stats())
-    }
-
-    fn has_debt_marks(&self) -> bool {
-        true
     }
 
     fn description(&self) -> String {
@@ -248,6 +244,6 @@ mod tests {
             let reply = store.call_at(Request::Acquire(&charges), Timestamp::from_micros(1 << 40));
             reply.charges()[0].mark.parts()[1]
         });
-        assert_eq!((store.has_debt_marks(), debts), (true, [2, 5]));
+        assert_eq!((store.traits().marks_debts, debts), (true, [2, 5]));
     }
 }

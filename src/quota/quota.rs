@@ -237,7 +237,7 @@ impl Quota {
     /// The bound of the [`Algorithm`] stays the same in every window. In return, a shared store
     /// counts each unit for longer, or allows a lower burst: see [`counted`](Self::counted). An
     /// embedded store ignores the lease. Units are leased only from a store that [counts
-    /// leases](crate::store::Store::counts_leases). The [guide](crate::guide::leases) says when to
+    /// leases](crate::store::Traits::counts_leases). The [guide](crate::guide::leases) says when to
     /// lease, and for how long.
     ///
     /// All processes that share a store should use the same lease. The text of a leased quota is such
@@ -296,7 +296,7 @@ impl Quota {
     ///
     /// [`RedisStore`](crate::RedisStore) counts all checks of a leased quota so, whether they lease
     /// units or not. A [`Store`](crate::store::Store) of your own that several processes share does the
-    /// same, and then returns true from [`counts_leases`](crate::store::Store::counts_leases).
+    /// same, and then returns true from [`counts_leases`](crate::store::Traits::counts_leases).
     ///
     /// ```
     /// use plimsoll::Quota;
@@ -388,8 +388,6 @@ impl Quota {
         Self { limit_and_lease: self.limit() | millis << Self::LIMIT_BITS, ..self }
     }
 
-    pub(crate) const WORDS: usize = 3;
-
     /// Returns one of `shares` equal shares of the limit and of the burst, each at least 1 unit.
     pub(crate) fn share(self, shares: u32) -> Self {
         if shares == 1 {
@@ -409,18 +407,6 @@ impl Quota {
         Self { limit_and_lease: limit, window, algorithm }
     }
 
-    /// Returns the quota as words, which fit atomics.
-    pub(crate) const fn to_words(self) -> [u64; Self::WORDS] {
-        [self.limit_and_lease, self.window, self.algorithm]
-    }
-
-    /// Returns the quota of [`to_words`](Self::to_words).
-    #[inline]
-    pub(crate) const fn from_words(
-        [limit_and_lease, window, algorithm]: [u64; Self::WORDS],
-    ) -> Self {
-        Self { limit_and_lease, window, algorithm }
-    }
 }
 
 impl fmt::Debug for Quota {
@@ -543,7 +529,6 @@ mod tests {
             ("100 concurrent expires(60s)", "25 concurrent expires(60s)"),
         ] {
             assert_eq!(quota(whole).share(4), quota(share));
-            assert_eq!(Quota::from_words(quota(whole).to_words()), quota(whole));
         }
         // As small as this no quota can be leased, but each share keeps at least 1 unit.
         let smallest = quota("100/s token-bucket(80) leased(100ms)").share(80);

@@ -70,14 +70,6 @@ impl Backend {
         }
     }
 
-    /// Returns whether a node is part of the backend.
-    pub(super) fn has_node(&self, node: NodeId) -> bool {
-        match self {
-            Self::Server(..) => node == NodeId::ONLY,
-            Self::Cluster(cluster) => cluster.has_node(node),
-        }
-    }
-
     /// Returns the slot of a check if all of its charges are in the same slot.
     pub(super) fn only_slot(&self, check: &WireCheck) -> Option<u16> {
         let mut slots = check.charges().iter().map(|charge| self.slot(charge));
@@ -95,14 +87,6 @@ impl Backend {
         match self {
             Self::Server(pool, _) => pool.warm_up().await,
             Self::Cluster(cluster) => cluster.refresh().await,
-        }
-    }
-
-    /// Starts to open the connections of the calling thread.
-    pub(super) fn start_connecting(&self) {
-        match self {
-            Self::Server(pool, _) => pool.start_connecting(),
-            Self::Cluster(cluster) => cluster.topology().start_connecting(),
         }
     }
 

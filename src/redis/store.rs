@@ -22,8 +22,8 @@ use crate::{
     decision::Receipt,
     error::Error,
     policy::Charge,
-    runtime::{SchedulingDelay, TimeLimit, runtime_with_timer},
-    store::{Answer, NodeId, Request, Status, Store},
+    runtime::{TimeLimit, runtime_with_timer},
+    store::{Answer, NodeId, Request, Status, Store, Traits},
 };
 
 #[doc = include_str!("../../docs/links.md")]
@@ -199,10 +199,7 @@ impl RedisStore {
             shared.ready(deadline).await?;
             multi_slot::execute(&shared.batcher, &check, options).await
         };
-        match deadline {
-            Some(_) => Answer::timed(reply),
-            None => Answer::pending(reply),
-        }
+        Answer::pending(reply)
     }
 }
 
@@ -239,8 +236,14 @@ impl Store for RedisStore {
         self.execute(request, deadline.map(|deadline| TimeLimit::at(deadline.into())))
     }
 
-    fn counts_leases(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits {
+            counts_leases: true,
+            marks_debts: true,
+            keeps_deadlines: true,
+            scheduling_delay: Some(self.0.batcher.scheduling_delay().clone()),
+            ..Traits::default()
+        }
     }
 
     fn status(&self) -> Status {
@@ -254,18 +257,6 @@ impl Store for RedisStore {
         self.0.description.to_string()
     }
 
-    fn has_debt_marks(&self) -> bool {
-        true
-    }
-
-    fn connect_thread(&self) {
-        self.0.batcher.backend().start_connecting();
-    }
-
-    fn scheduling_delay(&self) -> Option<SchedulingDelay> {
-        Some(self.0.batcher.scheduling_delay().clone())
-    }
-
     fn node(&self, charge: &Charge<'_>) -> NodeId {
         match self.0.batcher.backend() {
             Backend::Server(..) => NodeId::ONLY,
@@ -273,10 +264,6 @@ impl Store for RedisStore {
                 cluster.node(key_name::slot(&self.0.key_names.name(charge)))
             }
         }
-    }
-
-    fn has_node(&self, node: NodeId) -> bool {
-        self.0.batcher.backend().has_node(node)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The store of one region.
 
-use std::{pin::Pin, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use smallvec::SmallVec;
 
@@ -19,7 +19,7 @@ use crate::{
     policy::Charge,
     remote::Pipeline,
     runtime::TimeLimit,
-    store::{Answer, Request, Status, Store, divided::wait_for_all},
+    store::{Answer, Closing, Request, Status, Store, Traits, divided::wait_for_all},
 };
 
 /// The store of one region of a service, which shares its limits with the other regions.
@@ -195,16 +195,11 @@ impl Store for Regions {
     }
 
     // `counts_leases` stays false: each part is leased by itself, and not the two together.
-    fn is_protected(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits::default().keeping_deadlines().protecting_itself()
     }
 
-    fn connect_thread(&self) {
-        self.stores.region.connect_thread();
-        self.stores.home.connect_thread();
-    }
-
-    fn close(&self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
+    fn close(&self) -> Closing<'_> {
         Box::pin(async {
             let region = self.stores.region.close().await;
             region.and(self.stores.home.close().await)
@@ -218,7 +213,7 @@ fn answer(
     reply: impl Future<Output = Result<StoreReply, Error>> + Send + 'static,
 ) -> Answer {
     match limit {
-        Some(_) => Answer::timed(reply),
+        Some(_) => Answer::pending(reply),
         None => Answer::pending(reply),
     }
 }

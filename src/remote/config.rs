@@ -13,7 +13,7 @@ use crate::{
 ///
 /// [`Limiter::new`](crate::Limiter::new) uses the default, and
 /// [`Limiter::with`](crate::Limiter::with) takes another one. A store that
-/// [`is_embedded`](crate::store::Store::is_embedded) gets none of these stages.
+/// [is embedded](crate::store::Traits::is_embedded) gets none of these stages.
 ///
 /// | stage | effect | default |
 /// |---|---|---|

@@ -53,7 +53,7 @@ pub(super) fn send(store: &dyn Store, request: Request<'_>, deadline: Option<Dea
 pub(super) async fn wait(
     answer: &mut Answer,
     deadline: Option<Deadline>,
-    delay: &SchedulingDelay,
+    delay: Option<&SchedulingDelay>,
 ) -> Result<StoreReply, Error> {
     let Some(Deadline { at, limit }) = deadline else { return answer.await };
     let reply = wait_until(answer, at, limit, delay).await;
@@ -66,19 +66,16 @@ pub(super) async fn wait(
 /// Waits for the answer until a time that is about `limit` after the request, and measures the scheduling
 /// delay if the answer takes long.
 ///
-/// A store that [keeps the deadline](Answer::keeps_deadline) fails by itself, and its error says
-/// whether the request was sent. It has the only timer of the call, and
-/// [measures](Store::scheduling_delay) with it. For other stores a timer here ends the call, and the
-/// effect of the request is [unknown](Effect::Unknown).
+/// A store that [keeps deadlines](crate::store::Traits::keeps_deadlines) fails by itself, and its error says
+/// whether the request was sent. It has the only timer of the call, measures with it, and `delay` is `None`. For
+/// other stores a timer here ends the call, and the effect of the request is [unknown](Effect::Unknown).
 pub(super) async fn wait_until(
     answer: &mut Answer,
     at: TimeLimit,
     limit: Duration,
-    delay: &SchedulingDelay,
+    delay: Option<&SchedulingDelay>,
 ) -> Result<StoreReply, Error> {
-    if answer.keeps_deadline() {
-        return answer.await;
-    }
+    let Some(delay) = delay else { return answer.await };
     let reply = at.wait_measured(Pin::new(answer), delay).await;
     reply.unwrap_or_else(|_| Err(missed(limit).with_effect(Effect::Unknown)))
 }

@@ -20,7 +20,7 @@ use crate::{
     error::{Effect, Error},
     policy::Charge,
     runtime::{BackgroundTask, MovingAverage, SchedulingDelay},
-    store::{Answer, KeptRequest, NodeId, Request, Store},
+    store::{Answer, KeptRequest, NodeId, Request, Store, Traits},
     telemetry,
 };
 
@@ -28,9 +28,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Guarded {
     pub(super) store: Box<dyn Store>,
-    /// True if the store has breakers and deny caches of its own, so that it has none here, and is not
-    /// measured again.
-    pub(super) is_protected: bool,
+    pub(super) traits: Traits,
     pub(super) deadline: Option<Duration>,
     pub(super) breakers: Option<Breakers>,
     pub(super) deny_cache: Option<DenyCache>,
@@ -229,10 +227,15 @@ impl Guarded {
     /// Returns the time that the store has taken since `start`. Returns `None` in two cases:
     ///
     /// - The process was late meanwhile. Most of the time may have passed in its own run queue.
-    /// - The store is [protected](Store::is_protected), so it measures itself.
+    /// - The store [protects itself](Traits::protects_itself), so it measures itself.
     pub(super) fn store_time(&self, start: Instant) -> Option<Duration> {
-        (!self.is_protected && !self.scheduling_delay.was_late_since(start))
+        (!self.traits.protects_itself && !self.scheduling_delay.was_late_since(start))
             .then(|| start.elapsed())
+    }
+
+    /// Returns where the timers of calls record how late they are, unless the store sets its own timers.
+    pub(super) fn delay_of_timers(&self) -> Option<&SchedulingDelay> {
+        (!self.traits.keeps_deadlines).then_some(&self.scheduling_delay)
     }
 
     /// Starts to charge the backlog of the fallback to the store, if there is any.
@@ -302,7 +305,7 @@ impl StoreCall<'_> {
     /// Waits for the answer, and takes the last steps.
     pub(super) async fn wait(&mut self) -> Result<StoreReply, Error> {
         let Self { call, answer, deadline } = self;
-        let reply = deadline::wait(answer, *deadline, &call.guarded.scheduling_delay).await;
+        let reply = deadline::wait(answer, *deadline, call.guarded.delay_of_timers()).await;
         let time = call.guarded.store_time(call.start);
         // A call that was refused or not sent often takes no time. One that missed its deadline has
         // taken at least that long.
@@ -374,7 +377,7 @@ impl Unrecorded<'_> {
             }
             Err(error) => error,
         };
-        if error.is_unavailable() && !guarded.is_protected {
+        if error.is_unavailable() && !guarded.traits.protects_itself {
             telemetry::store_failed(&error);
         }
         self.found.add_to(match &self.request {

@@ -22,6 +22,7 @@ mod guarded;
 mod leases;
 mod pipeline;
 mod probe;
+mod protected;
 
-pub use self::{breaker::BreakerConfig, config::Resilience};
+pub use self::{breaker::BreakerConfig, config::Resilience, protected::Protected};
 pub(crate) use self::{fallback::UNKNOWN_WAIT_MICROS, pipeline::Pipeline};

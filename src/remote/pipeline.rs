@@ -35,12 +35,11 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     /// Creates the pipeline to `store`, with the stages of this configuration.
     pub(crate) fn new(store: impl Store, config: Resilience) -> Self {
-        let is_protected = store.is_protected();
-        let config = match is_protected {
-            true => {
-                config.without_breaker().without_deny_cache().without_leases().without_fallback()
-            }
-            false => config,
+        let traits = store.traits();
+        let config = if traits.protects_itself {
+            config.without_breaker().without_deny_cache().without_leases().without_fallback()
+        } else {
+            config
         };
         // A request may arrive at the store after its caller has stopped waiting, but rarely later
         // than another deadline.
@@ -50,20 +49,20 @@ impl Pipeline {
             config.deny_cache.then(|| DenyCache::new(Arc::clone(&config.clock), max_delay));
         // A reset ends at its deadline, and may arrive later by `max_delay`.
         let pause = micros(max_delay.saturating_mul(2));
-        let with_leases = config.leases && store.counts_leases();
+        let with_leases = config.leases && traits.counts_leases;
         let fallback = config.fallback.map(|mut memory| {
             memory.clock = config.clock;
             Fallback::new(memory, config.instances)
         });
         let guarded = Arc::new(Guarded {
-            is_protected,
             deadline: config.deadline,
             breakers: config.breaker.map(Breakers::new),
             deny_cache,
             fallback,
             replay: BackgroundTask::default(),
             store_times: MovingAverage::default(),
-            scheduling_delay: store.scheduling_delay().unwrap_or_default(),
+            scheduling_delay: traits.scheduling_delay.clone().unwrap_or_default(),
+            traits,
             store: Box::new(store),
         });
         let leases =
@@ -134,11 +133,6 @@ impl Pipeline {
     /// Returns the node that a charge depends on.
     pub(crate) fn node(&self, charge: &Charge<'_>) -> NodeId {
         self.guarded.store.node(charge)
-    }
-
-    /// Opens the connections that the calling thread uses.
-    pub(crate) fn connect_thread(&self) {
-        self.guarded.store.connect_thread();
     }
 
     /// Ends the leases, also those of a store with leases of its own: refunds the units in stock, and

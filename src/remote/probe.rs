@@ -10,7 +10,6 @@ use super::{
     guarded::Guarded,
 };
 use crate::{
-    error::{Error, ErrorKind},
     runtime::TimeLimit,
     store::{Answer, Request},
 };
@@ -18,21 +17,21 @@ use crate::{
 impl Probed for Guarded {
     fn probe(&self, breaker: &SharedBreaker) -> Option<Answer> {
         let (store, node) = (&*self.store, breaker.node());
-        if self.breakers.as_ref().is_none_or(|breakers| breakers.remove_if_gone(store, node)) {
-            return None;
-        }
         let Some(charge) = node.probe(|charge| store.node(charge)) else {
-            let error = Error::new(ErrorKind::Unavailable, "no key for the probe");
-            return Some(Answer::ready(Err(error)));
+            // No key depends on the node, so it has left the store.
+            if let Some(breakers) = &self.breakers {
+                breakers.remove(node);
+            }
+            return None;
         };
         // A slow probe counts as failed, so without a deadline it need not wait for longer.
         let limit = self.deadline.unwrap_or(breaker.slow());
         let at = TimeLimit::after(limit);
         let mut answer = store.call(Request::Force(&[charge]), Some(at.time().into_std()));
-        let delay = self.scheduling_delay.clone();
-        Some(Answer::pending(
-            async move { deadline::wait_until(&mut answer, at, limit, &delay).await },
-        ))
+        let delay = self.delay_of_timers().cloned();
+        Some(Answer::pending(async move {
+            deadline::wait_until(&mut answer, at, limit, delay.as_ref()).await
+        }))
     }
 
     fn probe_time(&self, start: Instant) -> Option<Duration> {

@@ -15,7 +15,6 @@ pub(crate) use self::{
 pub(crate) use self::{
     background_task::{BackgroundTask, RunningFlag, run_on_own_thread},
     moving_average::MovingAverage,
+    scheduling_delay::SchedulingDelay,
     time_limit::{TIMER_RESOLUTION, TimeLimit, before, runtime_with_timer, saturating_add},
 };
-
-pub use self::scheduling_delay::SchedulingDelay;

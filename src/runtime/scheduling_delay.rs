@@ -20,7 +20,7 @@ const MAX_PUNCTUAL_DELAY: Duration = Duration::from_millis(4);
 
 /// The scheduling delay of the process: the time by which the timers of calls to the store are late.
 #[derive(Debug, Clone)]
-pub struct SchedulingDelay(Arc<Measured>);
+pub(crate) struct SchedulingDelay(Arc<Measured>);
 
 #[derive(Debug)]
 struct Measured {

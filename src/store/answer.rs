@@ -36,8 +36,6 @@ type ReplyFuture = Pin<Box<dyn Future<Output = Result<StoreReply, Error>> + Send
 enum Readiness {
     Ready(Result<StoreReply, Error>),
     Pending(ReplyFuture),
-    /// The future of a reply that is ready by the deadline of its request.
-    Timed(ReplyFuture),
     Taken,
 }
 
@@ -55,20 +53,6 @@ impl Answer {
         Self(Readiness::Pending(Box::pin(reply)))
     }
 
-    /// Creates the answer of a store that has to wait, and whose reply is an error if there is none
-    /// by the deadline.
-    pub(crate) fn timed(
-        reply: impl Future<Output = Result<StoreReply, Error>> + Send + 'static,
-    ) -> Self {
-        Self(Readiness::Timed(Box::pin(reply)))
-    }
-
-    /// Returns whether the reply is ready by the deadline of its request, without a timer of the
-    /// caller.
-    pub(crate) fn keeps_deadline(&self) -> bool {
-        matches!(self.0, Readiness::Timed(_))
-    }
-
     /// Returns the reply, if it is ready.
     ///
     /// # Errors
@@ -78,7 +62,7 @@ impl Answer {
     pub fn now(self) -> Result<Result<StoreReply, Error>, Self> {
         match self.0 {
             Readiness::Ready(reply) => Ok(reply),
-            Readiness::Pending(_) | Readiness::Timed(_) | Readiness::Taken => Err(self),
+            Readiness::Pending(_) | Readiness::Taken => Err(self),
         }
     }
 }
@@ -91,12 +75,12 @@ impl Future for Answer {
     /// Panics if polled again after it was ready.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Readiness::Pending(future) | Readiness::Timed(future) = &mut self.0 {
+        if let Readiness::Pending(future) = &mut self.0 {
             return future.as_mut().poll(cx);
         }
         match mem::replace(&mut self.0, Readiness::Taken) {
             Readiness::Ready(reply) => Poll::Ready(reply),
-            Readiness::Pending(_) | Readiness::Timed(_) | Readiness::Taken => {
+            Readiness::Pending(_) | Readiness::Taken => {
                 panic!("answer polled after it was ready")
             }
         }
@@ -107,7 +91,7 @@ impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Readiness::Ready(_) => "Answer(ready)",
-            Readiness::Pending(_) | Readiness::Timed(_) => "Answer(pending)",
+            Readiness::Pending(_) => "Answer(pending)",
             Readiness::Taken => "Answer(taken)",
         })
     }

@@ -12,15 +12,11 @@ mod status;
 mod store;
 
 pub(crate) use self::store::KeptRequest;
-#[doc(hidden)]
-pub use self::store::NodeId;
 #[cfg(feature = "redis")]
 pub(crate) use self::store::probe_charge;
 pub use self::{
     answer::Answer,
     status::{BreakerStatus, MemoryStats, Status},
-    store::{Request, Store},
+    store::{Closing, NodeId, Request, Store, Traits},
 };
 pub use crate::decision::{ChargeReply, Source, StoreReply, Verdict};
-#[doc(hidden)]
-pub use crate::runtime::SchedulingDelay;

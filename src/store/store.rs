@@ -38,86 +38,106 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// There is a deadline only inside a tokio runtime, so the store may then set a timer.
     fn call(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer;
 
-    /// Returns the store that this one wraps. Every method below then answers as that store does,
-    /// unless the wrapper overrides it. The default is `None`: this store wraps no other.
-    fn inner(&self) -> Option<&dyn Store> {
-        None
+    /// Returns the [`Traits`] of the store, which say how a limiter uses it. They never change. The default has
+    /// none: a store over a network, whose limiter sets the deadline.
+    fn traits(&self) -> Traits {
+        Traits::default()
     }
 
-    /// Returns whether every [`Answer`] of this store is [`ready`](Answer::ready) and never an
-    /// error, so that the store needs no [`Resilience`](crate::Resilience). The default is false.
-    fn is_embedded(&self) -> bool {
-        self.inner().is_some_and(Store::is_embedded)
-    }
-
-    /// Returns whether the store counts each charge by [`Quota::counted`](crate::Quota::counted), so that
-    /// a [leased](crate::Quota::leased) quota holds while a process uses its units later. If not, no
-    /// units are leased. The default is false.
-    fn counts_leases(&self) -> bool {
-        self.inner().is_some_and(Store::counts_leases)
+    /// Returns the node that a charge depends on. Each node has a circuit breaker of its own. The
+    /// default is [`NodeId::ONLY`]: all charges depend on the same server.
+    fn node(&self, _charge: &Charge<'_>) -> NodeId {
+        NodeId::ONLY
     }
 
     /// Returns the [`Status`] of the store. The default is a status without any part.
     fn status(&self) -> Status {
-        self.inner().map_or_else(Status::new, Store::status)
+        Status::new()
     }
 
     /// Returns a description of the store, such as `memory (1,000,000 keys, 256 MiB)`, for the event
     /// that [a layer emits](crate::RateLimitLayer#first-start) when it is first used. It contains
     /// neither keys nor addresses nor passwords. The default is the name of the type.
     fn description(&self) -> String {
-        let name = || std::any::type_name::<Self>().to_owned();
-        self.inner().map_or_else(name, Store::description)
-    }
-
-    /// Returns whether the store protects its callers itself, with a breaker, a deny cache, leases and a
-    /// fallback for the servers that it calls. A limiter over it then adds only the deadline.
-    #[doc(hidden)]
-    fn is_protected(&self) -> bool {
-        self.inner().is_some_and(Store::is_protected)
-    }
-
-    /// Starts to open connections for the calling thread, which has a runtime of its own and sends what must not
-    /// wait for the runtime of the program.
-    #[doc(hidden)]
-    fn connect_thread(&self) {
-        if let Some(inner) = self.inner() {
-            inner.connect_thread();
-        }
+        std::any::type_name::<Self>().to_owned()
     }
 
     /// Refunds the units that the store itself has leased, and leases no more.
-    #[doc(hidden)]
-    fn close(&self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
-        self.inner().map_or_else(|| Box::pin(ready(Ok(()))) as _, Store::close)
+    /// [`Limiter::close`](crate::Limiter::close) calls it. The default does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The result is an error if some units cannot be refunded.
+    fn close(&self) -> Closing<'_> {
+        Box::pin(ready(Ok(())))
+    }
+}
+
+/// The future of [`Store::close`].
+pub type Closing<'s> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 's>>;
+
+/// The traits of a [`Store`]: how a limiter uses it. A store that wraps another returns the traits of that
+/// store, or changes them.
+///
+/// # Examples
+///
+/// ```
+/// use plimsoll::store::Traits;
+///
+/// let shared = Traits::default().counting_leases().keeping_deadlines();
+/// assert!(shared.counts_leases && !shared.is_embedded);
+/// ```
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Traits {
+    /// Every [`Answer`] is [`ready`](Answer::ready) and never an error, so the store needs no
+    /// [`Resilience`](crate::Resilience).
+    pub is_embedded: bool,
+    /// The store counts each charge by [`Quota::counted`](crate::Quota::counted), so that a
+    /// [leased](crate::Quota::leased) quota holds while a process uses its units later. Without this trait, no
+    /// units are leased.
+    pub counts_leases: bool,
+    /// The second number of the [`Mark`](crate::Mark) of a charge to a token bucket is the debt after the
+    /// charge, so the mark of a part of the charge can be computed.
+    pub marks_debts: bool,
+    /// The answer is ready by the deadline of its request, so the limiter sets no timer.
+    pub keeps_deadlines: bool,
+    /// The store has breakers, deny caches, leases and a fallback around the servers that it calls. A limiter
+    /// over it adds only the deadline.
+    pub protects_itself: bool,
+    /// Where a store that keeps deadlines records how late its timers are.
+    pub(crate) scheduling_delay: Option<SchedulingDelay>,
+}
+
+impl Traits {
+    /// Returns the traits of a store in this process, whose answers are always ready.
+    #[must_use]
+    pub fn embedded() -> Self {
+        Self { is_embedded: true, ..Self::default() }
     }
 
-    /// Returns whether the [`Mark`](crate::Mark) of a charge to a token bucket has the debt after the
-    /// charge as its second number, so that the mark of a part of the charge can be computed.
-    #[doc(hidden)]
-    fn has_debt_marks(&self) -> bool {
-        self.inner().is_some_and(Store::has_debt_marks)
+    /// Adds that the store [counts leases](Self::counts_leases).
+    #[must_use]
+    pub fn counting_leases(self) -> Self {
+        Self { counts_leases: true, ..self }
     }
 
-    /// Returns the scheduling delay of the process that the store measures, if it measures it: its answers
-    /// [keep the deadline](Answer::keeps_deadline), and no other timer is set for them.
-    #[doc(hidden)]
-    fn scheduling_delay(&self) -> Option<SchedulingDelay> {
-        self.inner().and_then(Store::scheduling_delay)
+    /// Adds that the store [marks debts](Self::marks_debts).
+    #[must_use]
+    pub fn marking_debts(self) -> Self {
+        Self { marks_debts: true, ..self }
     }
 
-    /// Returns the node that a charge depends on. Each node has a circuit breaker of its own. The
-    /// default is a store with one node.
-    #[doc(hidden)]
-    fn node(&self, charge: &Charge<'_>) -> NodeId {
-        self.inner().map_or(NodeId::ONLY, |store| store.node(charge))
+    /// Adds that the store [keeps deadlines](Self::keeps_deadlines).
+    #[must_use]
+    pub fn keeping_deadlines(self) -> Self {
+        Self { keeps_deadlines: true, ..self }
     }
 
-    /// Returns whether charges may depend on this node. The breaker of a node that has left the
-    /// store is dropped.
-    #[doc(hidden)]
-    fn has_node(&self, node: NodeId) -> bool {
-        self.inner().map_or(node == NodeId::ONLY, |store| store.has_node(node))
+    /// Adds that the store [protects itself](Self::protects_itself).
+    #[must_use]
+    pub fn protecting_itself(self) -> Self {
+        Self { protects_itself: true, ..self }
     }
 }
 
@@ -129,8 +149,24 @@ macro_rules! store_by_pointer {
                 (**self).call(request, deadline)
             }
 
-            fn inner(&self) -> Option<&dyn Store> {
-                Some(&**self)
+            fn traits(&self) -> Traits {
+                (**self).traits()
+            }
+
+            fn node(&self, charge: &Charge<'_>) -> NodeId {
+                (**self).node(charge)
+            }
+
+            fn status(&self) -> Status {
+                (**self).status()
+            }
+
+            fn description(&self) -> String {
+                (**self).description()
+            }
+
+            fn close(&self) -> Closing<'_> {
+                (**self).close()
             }
         })+
     };
@@ -243,7 +279,7 @@ impl KeptRequest<'_> {
 }
 
 /// The identity of one node of a store: a server on which some of the requests depend, and others do
-/// not. For the stores of this crate only.
+/// not.
 ///
 /// A store whose requests all depend on the same server has one node. A Redis cluster
 /// has one for each server that has slots. The number is never used again for another node.
@@ -253,7 +289,13 @@ pub struct NodeId(pub(crate) u32);
 impl NodeId {
     /// The node of a store that has only one. In a store with several, it stands for the store as a
     /// whole, as long as the node of a request is not known.
-    pub(crate) const ONLY: Self = Self(0);
+    pub const ONLY: Self = Self(0);
+
+    /// Creates the identity of the node with this number. 0 is [`ONLY`](Self::ONLY).
+    #[must_use]
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
 
     /// Returns the number of the node, unless it is the [only one](Self::ONLY).
     pub(crate) fn number(self) -> Option<u32> {

@@ -1,4 +1,4 @@
-//! The wrapper of the page on stores: it counts the requests, and forwards nothing else by itself.
+//! The wrapper of the page on stores: it counts the requests, and forwards everything.
 
 use std::{
     sync::{
@@ -8,7 +8,10 @@ use std::{
     time::Instant,
 };
 
-use plimsoll::store::{Answer, Request, Store};
+use plimsoll::{
+    Charge,
+    store::{Answer, Closing, NodeId, Request, Status, Store, Traits},
+};
 
 #[derive(Debug)]
 pub struct Counted<S> {
@@ -33,7 +36,23 @@ impl<S: Store> Store for Counted<S> {
         self.store.call(request, deadline)
     }
 
-    fn inner(&self) -> Option<&dyn Store> {
-        Some(&self.store)
+    fn traits(&self) -> Traits {
+        self.store.traits()
+    }
+
+    fn node(&self, charge: &Charge<'_>) -> NodeId {
+        self.store.node(charge)
+    }
+
+    fn status(&self) -> Status {
+        self.store.status()
+    }
+
+    fn description(&self) -> String {
+        self.store.description()
+    }
+
+    fn close(&self) -> Closing<'_> {
+        self.store.close()
     }
 }

@@ -141,7 +141,11 @@ impl plimsoll::store::Store for Watched {
         self.0.call(request, deadline)
     }
 
-    fn inner(&self) -> Option<&dyn plimsoll::store::Store> {
-        Some(&self.0)
+    fn traits(&self) -> plimsoll::store::Traits {
+        self.0.traits()
+    }
+
+    fn status(&self) -> plimsoll::store::Status {
+        self.0.status()
     }
 }

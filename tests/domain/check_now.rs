@@ -11,7 +11,7 @@ use std::{
 use plimsoll::{
     Charges, Decision, Effect, Error, ErrorKind, Limiter, ManualClock, MemoryConfig, MemoryStore,
     Policy, Quota,
-    store::{Answer, Request, Store},
+    store::{Answer, Request, Store, Traits},
 };
 
 fn policy() -> Policy {
@@ -43,8 +43,8 @@ impl Store for Counting {
         }
     }
 
-    fn is_embedded(&self) -> bool {
-        self.embedded
+    fn traits(&self) -> Traits {
+        if self.embedded { Traits::embedded() } else { Traits::default() }
     }
 }
 

@@ -17,7 +17,7 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use plimsoll::{
     Effect, Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, OnFailure, Policy,
     RateLimitLayer, Reserve, Resilience, Rule, Tiers, by,
-    store::{Answer, Request, Source, Store},
+    store::{Answer, Request, Source, Store, Traits},
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -251,8 +251,8 @@ impl Store for Shared {
         Answer::ready(reply.map(|reply| reply.with_source(Source::Shared)))
     }
 
-    fn counts_leases(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits::default().counting_leases()
     }
 }
 

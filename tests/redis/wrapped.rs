@@ -1,4 +1,4 @@
-//! A store behind a wrapper, which forwards calls alone, behaves as the store does.
+//! A store behind a wrapper outside of the crate behaves as the store does.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -57,7 +57,7 @@ async fn a_wrapped_store_is_leased_as_it_is() {
     let store = RedisStore::connect_with(config).await.expect("a store");
     let description = store.description();
     let wrapped = Counted::new(Box::new(Counted::new(store)) as Box<dyn Store>);
-    assert!(wrapped.counts_leases() && wrapped.has_debt_marks());
+    assert!(wrapped.traits().counts_leases && wrapped.traits().marks_debts);
     assert_eq!(wrapped.description(), description);
 
     let requests = wrapped.requests();

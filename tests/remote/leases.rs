@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::join_all;
 use plimsoll::{
     Algorithm, Charge, Charges, Decision, Effect, Limiter, ManualClock, Quota, Reserve, Resilience,
-    store::{Answer, Request, Source, Store, Verdict},
+    store::{Answer, Request, Source, Store, Traits, Verdict},
 };
 use plimsoll_testing::policy;
 use tokio::time::{Instant, sleep, timeout};
@@ -45,8 +45,8 @@ impl Logged {
 }
 
 impl Store for Logged {
-    fn counts_leases(&self) -> bool {
-        self.remote.counts_leases()
+    fn traits(&self) -> Traits {
+        self.remote.traits().marking_debts()
     }
 
     fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
@@ -79,10 +79,6 @@ impl Store for Logged {
             sleep(delay).await;
             answer.await
         })
-    }
-
-    fn has_debt_marks(&self) -> bool {
-        true
     }
 }
 

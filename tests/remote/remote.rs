@@ -8,7 +8,7 @@ use std::sync::{
 
 use plimsoll::{
     Charge, Clock, Error, ErrorKind, Key, ManualClock, MemoryConfig, MemoryStore,
-    store::{Answer, Request, Source, Store},
+    store::{Answer, Request, Source, Store, Traits},
 };
 
 /// A key that holds something else in the store, for as long as that is [`Mood::Well`].
@@ -63,8 +63,8 @@ impl Remote {
 }
 
 impl Store for Remote {
-    fn counts_leases(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits::default().counting_leases()
     }
 
     fn call(&self, request: Request<'_>, _: Option<std::time::Instant>) -> Answer {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{Address, SettingsError, options::Options};
-use crate::envoy::{EnvoyOptions, ResponseHeaders};
+use crate::envoy::{EnvoyOptions, LimitHeaders};
 
 /// Returns the value of an environment variable that is set and not empty.
 pub(super) type Variables<'v> = dyn Fn(&str) -> Option<String> + 'v;
@@ -127,28 +127,26 @@ fn switches(
     mut envoy: EnvoyOptions,
     variable: &Variables<'_>,
 ) -> Result<EnvoyOptions, SettingsError> {
-    type Set = fn(EnvoyOptions, bool) -> EnvoyOptions;
-    let switches: [(&str, Set); 4] = [
-        ("SHADOW_MODE", EnvoyOptions::shadow_mode),
-        ("QUOTA_MODE", EnvoyOptions::quota_mode),
-        ("MERGE_DOMAIN_CONFIG", EnvoyOptions::merge_domains),
-        ("RESPONSE_DYNAMIC_METADATA", EnvoyOptions::dynamic_metadata),
-    ];
-    for (name, set) in switches {
+    for (name, switch) in [
+        ("SHADOW_MODE", &mut envoy.shadow_mode),
+        ("QUOTA_MODE", &mut envoy.quota_mode),
+        ("MERGE_DOMAIN_CONFIG", &mut envoy.merge_domains),
+        ("RESPONSE_DYNAMIC_METADATA", &mut envoy.dynamic_metadata),
+    ] {
         if let Some(value) = variable(name) {
-            envoy = set(envoy, is_true(name, &value)?);
+            *switch = is_true(name, &value)?;
         }
     }
     if let Some(value) = variable("NEAR_LIMIT_RATIO") {
         let ratio = value.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
         let ratio =
             ratio.ok_or_else(|| SettingsError::new("NEAR_LIMIT_RATIO", &value, "0 to 1"))?;
-        envoy = envoy.near_limit_percent((ratio * 100.0).round() as u8);
+        envoy.near_limit_percent = (ratio * 100.0).round() as u8;
     }
     let name = "LIMIT_RESPONSE_HEADERS_ENABLED";
     if variable(name).map_or(Ok(false), |value| is_true(name, &value))? {
         let name = |name, default: &str| variable(name).unwrap_or_else(|| default.to_owned());
-        envoy = envoy.headers(ResponseHeaders::default().limit_headers(
+        envoy.headers.limit = Some(LimitHeaders::new(
             name("LIMIT_LIMIT_HEADER", "RateLimit-Limit"),
             name("LIMIT_REMAINING_HEADER", "RateLimit-Remaining"),
             name("LIMIT_RESET_HEADER", "RateLimit-Reset"),

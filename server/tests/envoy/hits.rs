@@ -42,7 +42,8 @@ descriptors:
 ";
 
 fn both_ways() -> [EnvoyOptions; 2] {
-    [Decide::Together, Decide::Each].map(|how| EnvoyOptions::default().decide(how))
+    [Decide::Together, Decide::Each]
+        .map(|how| EnvoyOptions { decide: how, ..EnvoyOptions::default() })
 }
 
 #[tokio::test]
@@ -70,7 +71,7 @@ async fn the_hits_are_those_of_the_descriptor_or_else_of_the_request() {
 #[tokio::test]
 async fn a_strict_look_spends_nothing_and_is_denied_once_nothing_is_left() {
     for options in both_ways() {
-        let service = Service::with(LIMITS, options.strict_looks(true));
+        let service = Service::with(LIMITS, EnvoyOptions { strict_looks: true, ..options });
         let look = async || service.answer("shop", [hits("user=a", 0)]).await.1[0];
         assert_eq!((look().await, look().await), (Ok(10, Minute, 10), Ok(10, Minute, 10)));
         service.answer("shop", [hits("user=a", 9)]).await;

@@ -201,7 +201,7 @@ async fn a_kept_domain_ends_as_its_file_says_when_it_is_back() {
 #[tokio::test]
 async fn files_remove_domains_if_the_options_say_so() {
     let folder = two_domains();
-    let options = EnvoyOptions::default().remove_domains(true);
+    let options = EnvoyOptions { remove_domains: true, ..EnvoyOptions::default() };
     let service = Service::of(EnvoyConfig::load_with([&folder], options).unwrap());
     fs::remove_file(folder.join("shop.yaml")).unwrap();
     assert!(service.envoy.reload().unwrap());
@@ -244,7 +244,7 @@ fn a_domain_is_kept_under_the_quota_of_its_file_and_not_of_an_override() {
 fn a_new_file_has_a_new_domain_until_it_is_removed() {
     let folder = directory();
     fs::write(folder.join("basic.yaml"), limit(10)).unwrap();
-    let options = EnvoyOptions::default().remove_domains(true);
+    let options = EnvoyOptions { remove_domains: true, ..EnvoyOptions::default() };
     let service = || Service::of(EnvoyConfig::load_with([&folder], options).unwrap());
     let text = measured_with(service, async |service| {
         let _watch = service.envoy.watch();

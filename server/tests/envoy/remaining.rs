@@ -11,7 +11,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{
 use plimsoll::Quota;
 use plimsoll_control::{Offenders, Registry, admin::Activity};
 use plimsoll_server::envoy::{
-    Decide, Envoy, EnvoyConfig, EnvoyOptions, EnvoyService, ResponseHeaders,
+    Decide, Envoy, EnvoyConfig, EnvoyOptions, LimitHeaders, ResponseHeaders,
 };
 use plimsoll_testing::seed;
 use proptest::{prelude::*, test_runner::Config};
@@ -233,16 +233,20 @@ fn check(response: &RateLimitResponse, all: &[Asked], is_denied: bool, answers: 
 }
 
 fn headers() -> ResponseHeaders {
-    ResponseHeaders::none().ratelimit(true).x_ratelimit()
+    let names = ["limit", "remaining", "reset"].map(|name| format!("x-ratelimit-{name}"));
+    let [limit, remaining, reset] = names;
+    ResponseHeaders { ratelimit: true, limit: Some(LimitHeaders { limit, remaining, reset }) }
 }
 
 /// Creates the service with the quota of an operator for each key `vip`.
 fn service(switches: Switches) -> Service {
-    let options = EnvoyOptions::default()
-        .decide(switches.how)
-        .quota_mode(switches.quota_mode)
-        .strict_looks(switches.strict_looks)
-        .headers(headers());
+    let options = EnvoyOptions {
+        decide: switches.how,
+        quota_mode: switches.quota_mode,
+        strict_looks: switches.strict_looks,
+        headers: headers(),
+        ..EnvoyOptions::default()
+    };
     let config = EnvoyConfig::from_text("limits.yaml", LIMITS, options).unwrap();
     let (clock, limiter) = memory();
     let registry = Registry::default();
@@ -257,7 +261,7 @@ fn service(switches: Switches) -> Service {
         let until = SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
         policy.set_key_quota(format!("{}=vip", name.unwrap()), raised.unwrap(), until).unwrap();
     }
-    Service { service: EnvoyService::from(&envoy), envoy, clock }
+    Service { envoy, clock }
 }
 
 fn switches() -> impl Strategy<Value = Switches> {

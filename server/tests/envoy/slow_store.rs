@@ -15,7 +15,7 @@ use plimsoll::{
     Effect, Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, OnFailure, Resilience,
     store::{Answer, Request, Store},
 };
-use plimsoll_server::envoy::{Decide, Envoy, EnvoyConfig, EnvoyOptions, EnvoyService};
+use plimsoll_server::envoy::{Decide, Envoy, EnvoyConfig, EnvoyOptions};
 use tonic::Status;
 
 use crate::support::{descriptor, hits, request};
@@ -75,16 +75,16 @@ impl Store for Failing {
     }
 }
 
-fn service(fails: Fails, hangs: bool, options: EnvoyOptions) -> EnvoyService {
+fn service(fails: Fails, hangs: bool, options: EnvoyOptions) -> Envoy {
     let memory = MemoryStore::new(MemoryConfig::default());
     let store = Failing { memory, fails, hangs, calls: AtomicUsize::new(0) };
     let resilience = Resilience::default().deadline(DEADLINE).without_deny_cache();
     let config = EnvoyConfig::from_text("limits.yaml", LIMITS, options).unwrap();
-    EnvoyService::from(&Envoy::new(config, Limiter::with(store, resilience)))
+    Envoy::new(config, Limiter::with(store, resilience))
 }
 
 async fn ask(
-    service: &EnvoyService,
+    service: &Envoy,
     descriptors: impl IntoIterator<Item = RateLimitDescriptor>,
 ) -> Result<RateLimitResponse, Status> {
     let start = tokio::time::Instant::now();
@@ -95,7 +95,8 @@ async fn ask(
 }
 
 fn both_ways() -> [EnvoyOptions; 2] {
-    [Decide::Together, Decide::Each].map(|how| EnvoyOptions::default().decide(how))
+    [Decide::Together, Decide::Each]
+        .map(|how| EnvoyOptions { decide: how, ..EnvoyOptions::default() })
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +141,11 @@ async fn a_denial_stays_a_denial_if_its_charges_cannot_be_refunded() {
 #[tokio::test(start_paused = true)]
 async fn a_look_that_denies_needs_no_second_answer() {
     for hangs in [false, true] {
-        let options = EnvoyOptions::default().on_failure(OnFailure::Deny).strict_looks(true);
+        let options = EnvoyOptions {
+            on_failure: OnFailure::Deny,
+            strict_looks: true,
+            ..EnvoyOptions::default()
+        };
         let service = service(Fails::After(2), hangs, options);
         assert!(ask(&service, [descriptor("counting=a")]).await.is_ok());
         let descriptors = [hits("counting=a", 0), descriptor("user=a")];
@@ -161,7 +166,11 @@ async fn a_look_and_a_charge_that_are_decided_together_wait_for_one_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_look_and_a_charge_that_are_decided_each_by_itself_wait_at_the_same_time() {
-    let service = service(Fails::After(0), true, EnvoyOptions::default().decide(Decide::Each));
+    let service = service(
+        Fails::After(0),
+        true,
+        EnvoyOptions { decide: Decide::Each, ..EnvoyOptions::default() },
+    );
     let descriptors = [hits("counting=a", 0), descriptor("user=a")];
     assert_eq!(ask(&service, descriptors).await.unwrap().overall_code(), Code::Ok);
 }

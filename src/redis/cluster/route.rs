@@ -84,11 +84,6 @@ impl Cluster {
         self.topology.owner(slot).map_or(NodeId::ONLY, |node| node.id)
     }
 
-    /// Returns whether a node is part of the cluster.
-    pub(in crate::redis) fn has_node(&self, node: NodeId) -> bool {
-        node == NodeId::ONLY || self.topology.has_node(node)
-    }
-
     /// Waits until there is a connection to the node that has this slot.
     ///
     /// # Errors

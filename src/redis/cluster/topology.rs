@@ -108,16 +108,6 @@ impl Topology {
         self.read().owners.iter().flatten().map(|node| node.id).collect()
     }
 
-    /// Starts to open the connections of the calling thread to all nodes.
-    pub(in crate::redis) fn start_connecting(&self) {
-        self.read().nodes.values().for_each(|node| node.pool.start_connecting());
-    }
-
-    /// Returns whether a node is known.
-    pub(super) fn has_node(&self, id: NodeId) -> bool {
-        self.read().nodes.values().any(|node| node.id == id)
-    }
-
     /// Records that a node has a slot.
     pub(super) fn set_owner(&self, slot: u16, node: &Arc<Node>) {
         self.write().owners[usize::from(slot)] = Some(Arc::clone(node));

@@ -105,11 +105,6 @@ impl Pool {
         in_flight.finish(reply, parse)
     }
 
-    /// Starts to open the connection of the calling thread, without waiting for it.
-    pub(in crate::redis) fn start_connecting(&self) {
-        self.of_caller().iter().for_each(PooledConnection::start_connecting);
-    }
-
     /// Waits until there is a connection.
     ///
     /// # Errors

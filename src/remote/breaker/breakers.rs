@@ -17,8 +17,9 @@ const MAX_BREAKERS: usize = 2_000;
 
 /// The circuit breakers of a store, one for each of its [nodes](NodeId).
 ///
-/// A node gets its breaker with the first request that depends on it. The breaker is dropped when
-/// the node has left the store.
+/// A node gets its breaker with the first request that depends on it. The breaker is dropped in two cases: the
+/// prober finds no key that depends on the node, because it has left the store, or the breaker is closed and
+/// there are too many.
 #[derive(Debug)]
 pub(in crate::remote) struct Breakers {
     config: BreakerConfig,
@@ -60,7 +61,7 @@ impl Breakers {
         self.states.any()
             && match store.node(charge) {
                 NodeId::ONLY => self.only.rejects_all(),
-                node => self.get(store, node).rejects_all(),
+                node => self.get(node).rejects_all(),
             }
     }
 
@@ -97,13 +98,9 @@ impl Breakers {
         Ok(permits)
     }
 
-    /// Drops the breaker of a node that has left the store. Returns whether the node has left.
-    pub(in crate::remote) fn remove_if_gone(&self, store: &dyn Store, node: NodeId) -> bool {
-        let is_gone = node != NodeId::ONLY && !store.has_node(node);
-        if is_gone {
-            self.others.write().remove(&node);
-        }
-        is_gone
+    /// Drops the breaker of a node that has left the store.
+    pub(in crate::remote) fn remove(&self, node: NodeId) {
+        self.others.write().remove(&node);
     }
 
     /// Adds the state of the breakers to the status of the store.
@@ -139,13 +136,13 @@ impl Breakers {
         for charge in request.charges() {
             let node = store.node(charge);
             if !breakers.iter().any(|breaker| breaker.node() == node) {
-                breakers.push(self.get(store, node));
+                breakers.push(self.get(node));
             }
         }
         breakers
     }
 
-    fn get(&self, store: &dyn Store, node: NodeId) -> Arc<SharedBreaker> {
+    fn get(&self, node: NodeId) -> Arc<SharedBreaker> {
         if node == NodeId::ONLY {
             return Arc::clone(&self.only);
         }
@@ -155,8 +152,10 @@ impl Breakers {
         }
         drop(others);
         let mut others = self.others.write();
-        // A new node is rare, and usually replaces one that has left.
-        others.retain(|other, _| *other == node || store.has_node(*other));
+        // Most of so many nodes have left.
+        if others.len() >= MAX_BREAKERS {
+            others.retain(|_, breaker| breaker.status() != BreakerStatus::Closed);
+        }
         if others.len() >= MAX_BREAKERS {
             return Arc::clone(&self.only);
         }
@@ -175,7 +174,7 @@ pub(in crate::remote) struct Rejected;
 
 #[cfg(test)]
 mod tests {
-    use std::{slice, sync::Mutex, time::Duration};
+    use std::{slice, time::Duration};
 
     use super::*;
     use crate::{
@@ -185,14 +184,8 @@ mod tests {
     };
 
     /// A store whose keys are the numbers of their nodes.
-    #[derive(Debug, Default)]
-    struct Nodes(Mutex<Vec<NodeId>>);
-
-    impl Nodes {
-        fn set(&self, nodes: impl IntoIterator<Item = u32>) {
-            *self.0.lock().expect("whole") = nodes.into_iter().map(NodeId).collect();
-        }
-    }
+    #[derive(Debug)]
+    struct Nodes;
 
     impl Store for Nodes {
         fn call(&self, _: Request<'_>, _: Option<std::time::Instant>) -> Answer {
@@ -201,10 +194,6 @@ mod tests {
 
         fn node(&self, charge: &Charge<'_>) -> NodeId {
             NodeId(charge.cost() as u32)
-        }
-
-        fn has_node(&self, node: NodeId) -> bool {
-            self.0.lock().expect("whole").contains(&node)
         }
     }
 
@@ -227,8 +216,7 @@ mod tests {
 
     #[test]
     fn a_request_needs_the_permits_of_all_of_its_nodes() {
-        let (store, breakers) = (Nodes::default(), Breakers::new(BreakerConfig::default()));
-        store.set(1..=3);
+        let (store, breakers) = (Nodes, Breakers::new(BreakerConfig::default()));
         for _ in 0..10 {
             let failed = permits(&breakers, &store, &[3]).ok().expect("closed");
             record(failed, CallOutcome::Failure);
@@ -243,8 +231,7 @@ mod tests {
 
     #[test]
     fn a_rejected_request_returns_its_permits() {
-        let (store, breakers) = (Nodes::default(), Breakers::new(BreakerConfig::default()));
-        store.set(1..=2);
+        let (store, breakers) = (Nodes, Breakers::new(BreakerConfig::default()));
         for node in [1, 2] {
             for _ in 0..10 {
                 let failed = permits(&breakers, &store, &[node]).ok().expect("closed");
@@ -252,7 +239,7 @@ mod tests {
             }
         }
         // Node 1 is half-open, and lets one call through at a time.
-        let half_open = breakers.get(&store, NodeId(1));
+        let half_open = breakers.get(NodeId(1));
         let later = Instant::now() + Duration::from_secs(1);
         let probe = half_open.try_probe(later).expect("it is due");
         half_open.record(probe, later, CallOutcome::Success);
@@ -272,23 +259,21 @@ mod tests {
 
     #[test]
     fn breakers_of_nodes_that_have_left_are_dropped() {
-        let (store, breakers) = (Nodes::default(), Breakers::new(BreakerConfig::default()));
-        for first in (1..3_000).step_by(10) {
-            store.set(first..first + 10);
-            for node in first..first + 10 {
-                assert!(permits(&breakers, &store, &[node]).is_ok());
+        let (store, breakers) = (Nodes, Breakers::new(BreakerConfig::default()));
+        let fail = |node| {
+            for _ in 0..10 {
+                let failed = permits(&breakers, &store, &[node]).ok().expect("closed");
+                record(failed, CallOutcome::Failure);
             }
-            assert!(breakers.all().len() <= 1 + 10 + 10);
+        };
+        fail(1);
+        for node in 2..3 * MAX_BREAKERS as u32 {
+            assert!(permits(&breakers, &store, &[node]).is_ok());
+            assert!(breakers.all().len() <= 1 + MAX_BREAKERS);
         }
         assert!(breakers.has_nodes());
-        for _ in 0..10 {
-            let failed = permits(&breakers, &store, &[2_999]).ok().expect("closed");
-            record(failed, CallOutcome::Failure);
-        }
-        assert_eq!(breakers.add_to(Status::new()).open_breakers, 1);
-        store.set([]);
-        assert!(breakers.remove_if_gone(&store, NodeId(2_999)));
-        assert!(!breakers.remove_if_gone(&store, NodeId::ONLY));
+        assert_eq!(breakers.add_to(Status::new()).open_breakers, 1, "the open one is kept");
+        breakers.remove(NodeId(1));
         assert_eq!(breakers.add_to(Status::new()).open_breakers, 0);
         assert!(!breakers.states.any(), "it is no longer counted");
     }

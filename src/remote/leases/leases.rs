@@ -43,7 +43,7 @@ impl Leases {
         clock: Arc<dyn Clock>,
         pause: u64,
     ) -> Self {
-        let stocks = Arc::new(Stocks::new(clock, guarded.store.has_debt_marks(), pause));
+        let stocks = Arc::new(Stocks::new(clock, guarded.traits.marks_debts, pause));
         Self {
             keeper: Arc::new(Keeper::new(guarded, &stocks)),
             guarded: Arc::clone(guarded),

@@ -29,7 +29,7 @@ pub(super) struct Stocks {
     /// Created by the first charge under a leased quota.
     table: OnceLock<Table>,
     clock: Arc<dyn Clock>,
-    /// True if the store [marks](crate::store::Store::has_debt_marks) charges to token buckets with their
+    /// True if the store [marks](crate::store::Traits::marks_debts) charges to token buckets with their
     /// debt.
     has_debt_marks: bool,
     /// The time after a reset or a block in which no renewal is sent, in microseconds.

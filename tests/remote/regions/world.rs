@@ -11,7 +11,7 @@ use std::{
 use plimsoll::{
     Charge, Charges, Decision, Denied, Effect, Error, ErrorKind, Limiter, ManualClock,
     MemoryConfig, MemoryStore, Policy, Receipt, Regions, RegionsConfig, Resilience,
-    store::{Answer, Request, Source, Store},
+    store::{Answer, Request, Source, Store, Traits},
 };
 use tokio::time::sleep;
 
@@ -118,8 +118,8 @@ impl Remote {
 }
 
 impl Store for Remote {
-    fn counts_leases(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits::default().counting_leases()
     }
 
     fn call(&self, request: Request<'_>, _: Option<std::time::Instant>) -> Answer {

@@ -15,7 +15,6 @@ use plimsoll_control::{
 use sha2::{Digest, Sha256};
 
 use super::{
-    metadata,
     pattern::Pattern,
     rule::{Counted, DeniedHits, Limit, Rule, RulePlace},
     spec::{DescriptorSpec, FileSpec, LimitSpec, ONE_LIMIT, Scalar, misplaced},
@@ -171,9 +170,6 @@ impl File<'_> {
         }
         if let Some(limit) = &spec.rate_limit {
             node.rule = Some(self.rule(limit, spec, path, place.start)?);
-        } else if let Some(metadata) = &spec.metadata {
-            // It would be ignored: only a limit that passes shows its metadata.
-            metadata::of(&metadata.value).map_err(|message| metadata.mistake(message))?;
         }
         self.add_level(&mut node, path, spec.descriptors.as_deref().unwrap_or_default());
         parent.children.insert(name.into(), node);
@@ -206,12 +202,6 @@ impl File<'_> {
             replaces.push(other.into());
         }
         let (kind, unit, requests) = self.limit(limit, path)?;
-        let metadata = match &descriptor.metadata {
-            Some(fields) => {
-                metadata::of(&fields.value).map_err(|message| fields.mistake(message))?
-            }
-            None => None,
-        };
         Ok(Rule {
             limit: kind,
             shown: RateLimit {
@@ -223,7 +213,7 @@ impl File<'_> {
             is_shadow: descriptor.shadow_mode.unwrap_or_default(),
             is_quota: descriptor.quota_mode.unwrap_or_default(),
             has_detailed_metric: descriptor.detailed_metric.unwrap_or_default(),
-            metadata,
+            metadata: descriptor.metadata.clone().unwrap_or_default(),
             header_name: path.metric_key.header_name(name).into(),
             metric_key: path.metric_key.clone(),
             stats: Default::default(),

@@ -30,7 +30,7 @@ pub(super) struct DescriptorSpec {
     pub(super) value_to_metric: Option<bool>,
     pub(super) share_threshold: Option<At<bool>>,
     pub(super) count_denied: Option<bool>,
-    pub(super) metadata: Option<At<serde_json::Map<String, serde_json::Value>>>,
+    pub(super) metadata: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
 /// The way to a second limit of one descriptor.
