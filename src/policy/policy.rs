@@ -75,7 +75,9 @@ impl Policy {
         Ok(Self::of(name, None, LiveQuotas::new(quota.try_into()?)))
     }
 
-    live_quotas::{KeyQuota, LiveQuotas},
+    fn of(name: Name, unit: Option<Name>, quotas: LiveQuotas) -> Self {
+        let counters = Counters::new(&name);
+        Self(Arc::new(PolicyState { name, unit, quotas, counters }))
     }
 
     /// Sets the name of the unit: the parameter `qu` of the `RateLimit-Policy` header. The default
