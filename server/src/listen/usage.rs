@@ -17,8 +17,6 @@ struct State {
     /// The time at which the connection was opened, or was used last.
     last: Instant,
     has_begun: bool,
-    is_http2: bool,
-    is_old: bool,
 }
 
 /// A request that is not answered, or whose stream has not ended.
@@ -26,35 +24,15 @@ pub(super) struct InFlight(Usage);
 
 impl Usage {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(State {
-            in_flight: 0,
-            last: Instant::now(),
-            has_begun: false,
-            is_http2: false,
-            is_old: false,
-        })))
+        Self(Arc::new(Mutex::new(State { in_flight: 0, last: Instant::now(), has_begun: false })))
     }
 
     /// Records that a request has begun: its head is complete.
-    pub(super) fn begin(&self, is_http2: bool) -> InFlight {
+    pub(super) fn begin(&self) -> InFlight {
         let mut state = self.state();
         state.in_flight += 1;
         state.has_begun = true;
-        state.is_http2 = is_http2;
         InFlight(self.clone())
-    }
-
-    /// Records that the connection has reached its age: the next response over HTTP/1 is its last one. Returns
-    /// whether the connection is one of HTTP/2, which ends by a frame of its own.
-    pub(super) fn grow_old(&self) -> bool {
-        let mut state = self.state();
-        state.is_old = true;
-        state.is_http2
-    }
-
-    /// Returns whether the connection has reached its age.
-    pub(super) fn is_old(&self) -> bool {
-        self.state().is_old
     }
 
     /// Waits until the connection has sent no request for `first` since it was opened, or has none in flight for
