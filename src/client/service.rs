@@ -24,9 +24,9 @@ use crate::{
     error::{Error, ErrorKind},
     limiter::Limiter,
     middleware::observe_lines,
-    outcome::{self, BodySettlement, ResponseBody, ResponseHooks, Settlement},
+    outcome::{BodySettlement, ResponseBody, Settlement},
     policy::{Charges, OnFailure},
-    rule::MissingPeer,
+    rule::{MissingPeer, RequestCharges, ResponseHooks},
     telemetry,
 };
 
@@ -71,9 +71,9 @@ where
                 poll_fn(|cx| lookups.poll(&mut parts, cx)).await;
             }
             layer.rules.require_rows(rules, &parts).map_err(PaceError::Limiter)?;
-            let mut charges = Charges::default();
-            let hooks = outcome::charges(layer.rules.select(rules), &parts, &mut charges);
-            let (charges, hooks) = (charges.into_owned(), hooks.map_err(no_peer)?);
+            let request =
+                RequestCharges::new(layer.rules.select(rules), &parts).map_err(no_peer)?;
+            let (charges, hooks) = (request.charges.into_owned(), request.hooks);
             observe_lines(&layer.first_calls, &layer.limiter, &charges, &mut parts);
             let call = CallId::new(&charges);
             let decision = decide::<S::Error>(&layer, charges, &call).await?;

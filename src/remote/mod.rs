@@ -25,4 +25,8 @@ mod probe;
 mod protected;
 
 pub use self::{breaker::BreakerConfig, config::Resilience, protected::Protected};
-pub(crate) use self::{fallback::UNKNOWN_WAIT_MICROS, pipeline::Pipeline};
+pub(crate) use self::{
+    fallback::UNKNOWN_WAIT_MICROS,
+    guarded::{Answered, Call, Step},
+    pipeline::Pipeline,
+};

@@ -2,6 +2,8 @@
 
 /// Files below 40 lines of code, each with its cause.
 pub(crate) const SMALL: &[(&str, &str)] = &[
+    ("algorithm/fixed_window", "the counters are in periods.rs"),
+    ("algorithm/sliding_counter", "the counters are in periods.rs"),
     ("guide", "the pages of the guide"),
     ("random", "the crate's one source of random numbers"),
     ("remote/fingerprint", "the hash by which both the deny cache and the leases find a charge"),
