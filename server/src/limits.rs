@@ -36,9 +36,10 @@ impl Limits {
         let registry = Registry::default();
         let files = Files::find(settings)?;
         let warnings = settings.warnings.clone();
-        let envoy = match files.envoy.is_empty() {
-            true => None,
-            false => Some(EnvoyConfig::load(&files.envoy, settings.envoy.clone())?),
+        let envoy = if files.envoy.is_empty() {
+            None
+        } else {
+            Some(EnvoyConfig::load(&files.envoy, settings.envoy.clone())?)
         };
         let configs = match files.limits {
             // Beside files of envoyproxy/ratelimit, there are no policies by default.

@@ -62,9 +62,10 @@ impl Server {
         }
         let limiter = limits.store.connect().await?;
         let overrides = limits.overrides(&limiter, &settings).await?;
-        let (overrides, offenders) = match settings.shows_keys {
-            true => (overrides.show_keys(), Offenders::new(OFFENDERS).show_keys()),
-            false => (overrides, Offenders::new(OFFENDERS)),
+        let (overrides, offenders) = if settings.shows_keys {
+            (overrides.show_keys(), Offenders::new(OFFENDERS).show_keys())
+        } else {
+            (overrides, Offenders::new(OFFENDERS))
         };
         offenders.share(&overrides);
         let activity = Activity::new(offenders);

@@ -47,8 +47,9 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
         &[
             ("access/client", "a public type"),
             ("envoy/config/error", "a public type"),
-            ("envoy/config/metadata", "a conversion between two formats"),
             ("envoy/config/pattern", "the rule of `*`, which has no other place"),
+            ("envoy/structs", "a conversion between two formats"),
+            ("grpc", "the clients of the gRPC listener"),
             ("http/reset", "one endpoint"),
             ("http/router", "the routes of the API, which are read together"),
             ("listen/phase", "the phases, which listeners and health share"),
@@ -56,6 +57,7 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("main", "the program; all else is in the library"),
             ("random", "the crate's one source of random numbers"),
             ("settings/error", "a public type"),
+            ("settings/flags", "the flags of the program beside its settings"),
             ("settings/secrets", "the one place that reads secrets"),
             ("signals", "the one place that receives signals"),
         ],

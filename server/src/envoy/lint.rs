@@ -93,9 +93,10 @@ impl Lint<'_> {
         let Some(window) = Unit::of_window(quota.window()) else { return };
         let (unit, limit, algorithm) = (window.name(), quota.limit(), quota.algorithm());
         let by_switch = quota_of(rule.shown.requests_per_unit, window, self.options.algorithm);
-        let switch = match by_switch.is_ok_and(|it| it == *quota) {
-            true => "the switch is `algorithm`",
-            false => "the algorithm is that of its `quota`",
+        let switch = if by_switch.is_ok_and(|it| it == *quota) {
+            "the switch is `algorithm`"
+        } else {
+            "its `quota` has the algorithm"
         };
         let change = match algorithm {
             Algorithm::FixedWindow => return,

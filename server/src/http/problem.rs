@@ -64,9 +64,10 @@ impl From<Error> for Problem {
             return Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not allowed", error.to_string());
         }
         let may_be_applied = error.effect() != Effect::None;
-        let effect = match may_be_applied {
-            true => "The request may have been applied.",
-            false => "Nothing was changed.",
+        let effect = if may_be_applied {
+            "The request may have been applied."
+        } else {
+            "Nothing was changed."
         };
         let detail = format!("The store cannot answer ({}). {effect}", error.kind().name());
         Self {

@@ -50,7 +50,7 @@ fn each_limit_has_its_findings_with_their_places_and_reasons() {
         finding.unwrap().reason.rsplit("; ").next().unwrap().to_owned()
     };
     assert_eq!(algorithm(&user), "the switch is `algorithm`");
-    assert_eq!(algorithm(&vip), "the algorithm is that of its `quota`");
+    assert_eq!(algorithm(&vip), "its `quota` has the algorithm");
     assert!(of("shop.pool").iter().any(|it| it.change.contains("dynamic metadata")));
     assert!(of("shop.open").is_empty());
     assert!(findings[0].to_string().contains("--> limits.yaml:3: shop.user"), "{}", findings[0]);
