@@ -8,7 +8,7 @@ use hyper_util::{
 };
 use tokio::{
     net::TcpStream,
-    time::{sleep_until, timeout},
+    time::{sleep, sleep_until, timeout},
 };
 
 use super::{phase::Phase, service::ConnectionService};
@@ -61,8 +61,13 @@ pub(super) async fn serve(
         tokio::select! {
             () = phases.reach(Phase::Closing) => {}
             () = usage.unused(first_request, bounds.idle_timeout) => {}
-            // Over HTTP/1, an answer since then has ended the connection, if there was one.
-            () = sleep_until(ends_at + LAST_WRITE) => {}
+            () = async {
+                sleep_until(ends_at).await;
+                // Over HTTP/1, the next answer ends the connection.
+                if !usage.is_http2() {
+                    sleep(LAST_WRITE).await;
+                }
+            } => {}
         }
     };
     tokio::select! {

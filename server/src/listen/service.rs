@@ -37,7 +37,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let is_http2 = request.version() == Version::HTTP_2;
-        let in_flight = self.usage.begin();
+        let in_flight = self.usage.begin(is_http2);
         let service = self.clone();
         Box::pin(async move {
             let answer = service.router.oneshot(request.map(Body::new));

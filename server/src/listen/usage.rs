@@ -17,6 +17,7 @@ struct State {
     /// The time at which the connection was opened, or was used last.
     last: Instant,
     has_begun: bool,
+    is_http2: bool,
 }
 
 /// A request that is not answered, or whose stream has not ended.
@@ -24,15 +25,26 @@ pub(super) struct InFlight(Usage);
 
 impl Usage {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(State { in_flight: 0, last: Instant::now(), has_begun: false })))
+        Self(Arc::new(Mutex::new(State {
+            in_flight: 0,
+            last: Instant::now(),
+            has_begun: false,
+            is_http2: false,
+        })))
     }
 
     /// Records that a request has begun: its head is complete.
-    pub(super) fn begin(&self) -> InFlight {
+    pub(super) fn begin(&self, is_http2: bool) -> InFlight {
         let mut state = self.state();
         state.in_flight += 1;
         state.has_begun = true;
+        state.is_http2 = is_http2;
         InFlight(self.clone())
+    }
+
+    /// Returns whether a request over HTTP/2 has begun.
+    pub(super) fn is_http2(&self) -> bool {
+        self.state().is_http2
     }
 
     /// Waits until the connection has sent no request for `first` since it was opened, or has none in flight for
