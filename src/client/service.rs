@@ -1,9 +1,7 @@
 //! The service that paces calls.
 
 use std::{
-    fmt,
-    future::poll_fn,
-    mem,
+    fmt, mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -66,13 +64,9 @@ where
         let layer = Arc::clone(&self.layer);
         let (mut parts, body) = request.into_parts();
         Box::pin(async move {
-            let rules = layer.rules.applicable(&parts);
-            if let Some(mut lookups) = layer.rules.look_up(rules, &mut parts) {
-                poll_fn(|cx| lookups.poll(&mut parts, cx)).await;
-            }
-            layer.rules.require_rows(rules, &parts).map_err(PaceError::Limiter)?;
             let mut charges = Charges::default();
-            let hooks = outcome::charges(layer.rules.select(rules), &parts, &mut charges);
+            let rules = layer.rules.applicable(&parts);
+            let hooks = outcome::charges(rules, &parts, &mut charges);
             let (charges, hooks) = (charges.into_owned(), hooks.map_err(no_peer)?);
             observe_lines(&layer.first_calls, &layer.limiter, &charges, &mut parts);
             let call = CallId::new(&charges);

@@ -23,7 +23,7 @@ use crate::{
     limiter::{Limiter, Permit},
     outcome::{self, DenialBody, ResponseHooks, Settlement},
     policy::{Charges, FailurePolicy},
-    rule::{ApplicableRules, PendingLookups, RequestFn, Rule, Rules, route},
+    rule::{RequestFn, Rule, Rules, route},
     store::Answer,
     telemetry::{self, Announcement, FirstRequests},
 };
@@ -87,8 +87,6 @@ impl ResponseChange {
 /// A decision that is not ready at once.
 #[expect(clippy::large_enum_variant, reason = "it is in the box of the call that waits for it")]
 pub(super) enum PendingDecision {
-    /// The rows that the rules need are being loaded.
-    LookingUp(ApplicableRules, PendingLookups),
     /// A request to a remote store is in flight.
     Checking { answer: Answer, charges: Charges<'static>, hooks: ResponseHooks },
     /// The request waits for its turn.
@@ -114,17 +112,12 @@ impl Decider {
         });
     }
 
-    /// Decides a request, if the rows of its lookups and the answer of the store are ready. Otherwise
-    /// the caller [polls](Self::poll) for the decision.
+    /// Decides a request, if the answer of the store is ready. Otherwise the caller [polls](Self::poll) for the decision.
     pub(super) fn decide(&self, parts: &mut Parts) -> FirstStep {
         if !self.enabled || self.is_exempt(parts) {
             return FirstStep::Decided(self.pass(parts));
         }
-        let rules = self.rules.applicable(parts);
-        match self.rules.look_up(rules, parts) {
-            None => self.check(rules, parts),
-            Some(lookups) => FirstStep::Pending(PendingDecision::LookingUp(rules, lookups)),
-        }
+        self.check(parts)
     }
 
     /// Continues a pending decision.
@@ -134,39 +127,27 @@ impl Decider {
         parts: &mut Parts,
         cx: &mut Context<'_>,
     ) -> Poll<Admission> {
-        loop {
-            match pending {
-                PendingDecision::LookingUp(rules, lookups) => {
-                    ready!(lookups.poll(parts, cx));
-                    match self.check(*rules, parts) {
-                        FirstStep::Decided(admission) => return Poll::Ready(admission),
-                        FirstStep::Pending(check) => *pending = check,
-                    }
-                }
-                PendingDecision::Checking { answer, charges, hooks } => {
-                    let reply = ready!(Pin::new(answer).poll(cx));
-                    let (charges, hooks) = (mem::take(charges), mem::take(hooks));
-                    return Poll::Ready(self.judge(charges, hooks, reply, parts));
-                }
-                PendingDecision::Delayed { decision, policy, hooks } => {
-                    let decision = ready!(decision.as_mut().poll(cx));
-                    return Poll::Ready(match decision {
-                        Ok(decision) => self.admit(&decision, mem::take(hooks), parts),
-                        Err(error) => self.fail(*policy, &error, parts),
-                    });
-                }
+        match pending {
+            PendingDecision::Checking { answer, charges, hooks } => {
+                let reply = ready!(Pin::new(answer).poll(cx));
+                let (charges, hooks) = (mem::take(charges), mem::take(hooks));
+                Poll::Ready(self.judge(charges, hooks, reply, parts))
+            }
+            PendingDecision::Delayed { decision, policy, hooks } => {
+                Poll::Ready(match ready!(decision.as_mut().poll(cx)) {
+                    Ok(decision) => self.admit(&decision, mem::take(hooks), parts),
+                    Err(error) => self.fail(*policy, &error, parts),
+                })
             }
         }
     }
 
-    /// Applies `rules` to a request whose rows are known, and asks the limiter.
+    /// Applies the rules to a request, and asks the limiter.
     #[inline]
-    fn check(&self, rules: ApplicableRules, parts: &mut Parts) -> FirstStep {
-        if let Err(error) = self.rules.require_rows(rules, parts) {
-            return FirstStep::Decided(self.fail(FailurePolicy::DENY, &error, parts));
-        }
+    fn check(&self, parts: &mut Parts) -> FirstStep {
         let mut charges = Charges::default();
-        let Ok(hooks) = outcome::charges(self.rules.select(rules), parts, &mut charges) else {
+        let rules = self.rules.applicable(parts);
+        let Ok(hooks) = outcome::charges(rules, parts, &mut charges) else {
             return FirstStep::Decided(Admission::Rejected(self.denial_format.no_peer(parts)));
         };
         if charges.is_empty() {

@@ -24,5 +24,5 @@ mod pipeline;
 mod probe;
 mod protected;
 
+pub(crate) use self::pipeline::Pipeline;
 pub use self::{breaker::BreakerConfig, config::Resilience, protected::Protected};
-pub(crate) use self::{fallback::UNKNOWN_WAIT_MICROS, pipeline::Pipeline};

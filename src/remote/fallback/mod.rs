@@ -8,7 +8,7 @@ mod backlog;
 mod fallback;
 mod replay;
 
-pub(crate) use self::fallback::{Fallback, UNKNOWN_WAIT_MICROS};
+pub(crate) use self::fallback::Fallback;
 pub(super) use self::{
     fallback::{Cause, FoundKeys},
     replay::{REPLAY_INTERVAL, replay},

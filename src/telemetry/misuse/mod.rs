@@ -6,8 +6,6 @@
 mod events;
 mod first_requests;
 
-#[cfg(feature = "lookup")]
-pub(crate) use self::events::lookup_missing;
 pub(crate) use self::{
     events::{charged_twice, every_key_is_new, forwarded_ignored, peer_missing},
     first_requests::{FirstRequests, RouteWatch},
