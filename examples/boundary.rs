@@ -1,4 +1,4 @@
-//! Compares the algorithms at the edge of a window: `cargo run --example boundary`.
+//! Compares the algorithms at the edge of a window: `cargo run -p plimsoll-examples --example boundary`.
 //!
 //! The quota is 50 units per 10 s. A client sends 50 requests one second before the edge of a window,
 //! and 50 more one second after it. A fixed window admits all 100. The sliding log, which is the

@@ -1,4 +1,4 @@
-//! One busy key, decided in this process: `cargo run --features redis --example hot_key`.
+//! One busy key, decided in this process: `cargo run -p plimsoll-examples --features redis --example hot_key`.
 //!
 //! Most requests charge one key, "everybody". Each process leases units of it from Redis in bulk, and
 //! decides the requests by itself until the lease ends. All processes together admit no more than the

@@ -1,4 +1,4 @@
-//! A job that respects the quota of an upstream API: `cargo run --example ingest`.
+//! A job that respects the quota of an upstream API: `cargo run -p plimsoll-examples --example ingest`.
 //!
 //! The job never spends more than the quota of the upstream API. While Redis cannot answer, it waits for
 //! Redis, and then ends with the error: a web request would be decided by the process itself.

@@ -1,4 +1,4 @@
-//! Counts only failed logins: `cargo run --example login`.
+//! Counts only failed logins: `cargo run -p plimsoll-examples --example login`.
 //!
 //! Send `POST /login` with `alice:open sesame` as its body. Each account may fail 3 times a minute.
 //!

@@ -1,4 +1,4 @@
-//! Kills a Redis server under load: `cargo run --features redis --example outage`.
+//! Kills a Redis server under load: `cargo run -p plimsoll-examples --features redis --example outage`.
 //!
 //! Two instances of a service share 200 units a second, and their clients ask for 400. After 3 seconds
 //! Redis is killed, and after 6 seconds an empty one is started. Each line is 100 ms: the units that

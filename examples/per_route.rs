@@ -1,4 +1,4 @@
-//! Limits single routes and the sum of all routes: `cargo run --example per_route`.
+//! Limits single routes and the sum of all routes: `cargo run -p plimsoll-examples --example per_route`.
 //!
 //! Each client may request `/search` 10 times a minute, `/login` 3 times a minute, and all routes
 //! together 60 times a minute. A request that one limit denies is not charged to the other.

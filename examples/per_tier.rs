@@ -1,4 +1,4 @@
-//! Chooses the limit by tier: `cargo run --example per_tier`.
+//! Chooses the limit by tier: `cargo run -p plimsoll-examples --example per_tier`.
 //!
 //! The API key names the tier: `free-*` has 10 requests a minute, `basic-*` 100, `premium-*` 1000.
 //! Requests without a key of a known tier have 5 a minute for each address.

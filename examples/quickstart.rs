@@ -1,4 +1,4 @@
-//! A rate-limited axum server: `cargo run --example quickstart`.
+//! A rate-limited axum server: `cargo run -p plimsoll-examples --example quickstart`.
 //!
 //! Each client may spend 5 units in any 10 seconds. A client is identified by its `x-api-key`, or by
 //! its address if it sends none.

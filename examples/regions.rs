@@ -1,4 +1,4 @@
-//! One region of a service in several: `cargo run --features redis --example regions`.
+//! One region of a service in several: `cargo run -p plimsoll-examples --features redis --example regions`.
 //!
 //! Each region has a Redis of its own with its guaranteed share of the quota. The rest is a pool in the
 //! Redis of the home, which may be far away: this example delays all replies from there. Start it once
@@ -6,8 +6,8 @@
 //!
 //! ```console
 //! $ export HOME_REDIS_URL=redis://127.0.0.1:6381/
-//! $ ADDR=127.0.0.1:3001 REGION_REDIS_URL=redis://127.0.0.1:6379/ cargo run --features redis --example regions
-//! $ ADDR=127.0.0.1:3002 REGION_REDIS_URL=redis://127.0.0.1:6380/ cargo run --features redis --example regions
+//! $ ADDR=127.0.0.1:3001 REGION_REDIS_URL=redis://127.0.0.1:6379/ cargo run -p plimsoll-examples --features redis --example regions
+//! $ ADDR=127.0.0.1:3002 REGION_REDIS_URL=redis://127.0.0.1:6380/ cargo run -p plimsoll-examples --features redis --example regions
 //! ```
 //!
 //! - `REGION_REDIS_URL=redis://127.0.0.1/` is the server of this region.

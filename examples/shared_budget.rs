@@ -1,5 +1,5 @@
 //! Shares one budget among several processes:
-//! `REDIS_URL=redis://127.0.0.1/ cargo run --features redis --example shared_budget`.
+//! `REDIS_URL=redis://127.0.0.1/ cargo run -p plimsoll-examples --features redis --example shared_budget`.
 //!
 //! Four processes with eight tasks each spend the units of one key as fast as they can. Redis decides
 //! each check in one atomic step, so together they get exactly the limit.

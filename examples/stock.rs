@@ -1,4 +1,4 @@
-//! Records the stock of an instance: `cargo run --features redis --example stock`.
+//! Records the stock of an instance: `cargo run -p plimsoll-examples --features redis --example stock`.
 //!
 //! Two instances of a service share 600 units in 10 s, with a lease of 500 ms. The clients of the first
 //! ask for 100 units a second, with a pause of one second. Those of the second ask for 50 units a second

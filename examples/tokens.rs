@@ -1,4 +1,4 @@
-//! Charges the number of tokens that were sent: `cargo run --example tokens`.
+//! Charges the number of tokens that were sent: `cargo run -p plimsoll-examples --example tokens`.
 //!
 //! The answer of a language model costs one unit per token, and the number is known only at its end.
 //! `GET /chat?n=30` streams 30 tokens, one every 10 ms. The rule charges an estimate of 50 units

@@ -1,6 +1,5 @@
 -- Release: refunds units in flight to a short log, which is what most logs of a concurrency limit are. It
--- searches nothing, and computes no waits. A long log, and several lines with the same key, are left to
--- releases.lua. Blocked keys and all other refunds are left to ring.lua.
+-- searches nothing, and computes no waits. Long logs, blocked keys and all other refunds are left to ring.lua.
 --
 -- KEYS     the key of the charge
 -- ARGV[2]  limit, window, parameter, cost, the mark: the number of the record
@@ -9,9 +8,8 @@
 --          standing, and its waits are those until all units are free
 -- TTL      stays. A log without units is deleted, unless its newest record has a time to come: the next
 --          charge may have that time
-if operation == 'g' and algorithm == 1 and parameter == 1 and last and answering and not block_header then
-  state = read('GETRANGE', key, '0', '437')
-  local count = #state % 10 == 3 and KEYS[charge + 1] ~= key and (#state - 23) / 10 or 0
+if operation == 'g' and algorithm == 1 and parameter == 1 and answering and not block_header then
+  local count = #state % 10 == 3 and (#state - 23) / 10 or 0
   local known, state_window, head, start, slot = 0, 0, 0, 0, 0
   if count > 0 then
     known, state_window, head, start = parse('<I7I6I6I4', state)
@@ -50,6 +48,6 @@ if operation == 'g' and algorithm == 1 and parameter == 1 and last and answering
     else
       reply = pack('<ddddddddd', now, units, free, next_after, reset_after, retry_after, mark1, 0, 0)
     end
-    return admitted, last
+    return admitted
   end
 end

@@ -18,11 +18,6 @@
 --          renew it
 if in_ring then
   local floor, sub = math.floor, string.sub
-  if not block_header then
-    state = read('GETRANGE', key, '0', '437')
-  elseif not state then
-    state = ''
-  end
   local known, state_window, old_life, old_end, start, head, tail, places, until_ms, before_last,
     last_time, last_total, head_time, head_total = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
   local is_short = #state % 10 == 3
@@ -116,14 +111,6 @@ if in_ring then
   end
   local used = first < tail and (last_total - base) % 4294967296 or 0
   free = limit > used and limit - used or 0
-  if not foreign then
-    admitted = admitted and free >= required
-    if not last then
-      admitted, last, same_keys = turn(operation, now, charge + 1, admitted)
-      if admitted == nil then return nil, last end
-    end
-  end
-
   if answering and operation == 'g' then
     local charged = units
     units = 0

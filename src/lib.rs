@@ -61,8 +61,6 @@ mod runtime;
 #[path = "../testing/src/seed.rs"] // the package includes this file and `algorithms.rs` of the folder
 #[allow(dead_code, unreachable_pub, reason = "tests of other packages use it too")]
 mod seed;
-#[cfg(feature = "serde")]
-mod serialized;
 pub mod store;
 mod sync;
 mod telemetry;

@@ -41,7 +41,8 @@ pub enum KeyType {
     Custom {
         /// The allowed form, for the error, such as `"a customer number"`.
         allowed: &'static str,
-        /// Returns the key of a text, or `None` if the text is not allowed.
+        /// Returns the key of a text, or `None` if the text is not allowed. It is asked again twice a second for
+        /// an override whose key is not allowed here.
         parse: Arc<ParseKey>,
     },
 }

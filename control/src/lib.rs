@@ -18,6 +18,7 @@ mod key_type;
 mod offenders;
 mod overrides;
 mod registry;
+mod time;
 mod written;
 
 pub use self::{

@@ -1,4 +1,4 @@
-//! Limits the methods of a gRPC service: `cargo run --features tonic --example grpc`.
+//! Limits the methods of a gRPC service: `cargo run -p plimsoll-heavy-examples --example grpc`.
 //!
 //! Each client may send 5 requests in any 3 seconds, over gRPC and HTTP together, and place 2 orders
 //! among them. A gRPC client over a limit receives RESOURCE_EXHAUSTED with a retry delay, an HTTP client

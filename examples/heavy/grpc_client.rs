@@ -1,4 +1,4 @@
-//! A gRPC client that waits as long as the server says: `cargo run --features tonic --example grpc_client`.
+//! A gRPC client that waits as long as the server says: `cargo run -p plimsoll-heavy-examples --example grpc_client`.
 //!
 //! It places orders at the example `grpc`, at the address `SERVER` (`http://127.0.0.1:3000` by default). A
 //! denied call has a [`RetryInfo`]: after this delay, the same call is admitted.

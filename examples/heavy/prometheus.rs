@@ -1,5 +1,5 @@
 //! A rate-limited axum server with metrics for Prometheus:
-//! `cargo run -p plimsoll-heavy-examples --features metrics --example prometheus`.
+//! `cargo run -p plimsoll-heavy-examples --example prometheus`.
 //!
 //! - `/` costs 1 unit; each address has 5 in any 10 seconds.
 //! - `/metrics` is what Prometheus scrapes. It is not limited. A service on the Internet serves it on

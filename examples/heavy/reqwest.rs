@@ -1,4 +1,4 @@
-//! Paces the calls of a `reqwest` client: `cargo run --features reqwest --example reqwest`.
+//! Paces the calls of a `reqwest` client: `cargo run -p plimsoll-heavy-examples --example reqwest`.
 //!
 //! The program starts a service that allows 3 requests a second, and calls it 7 times. The client does
 //! not know that limit. It reads the answers of the service, and waits before the service would deny.

@@ -12,7 +12,7 @@ use envoy_types::pb::envoy::{
 };
 use libfuzzer_sys::fuzz_target;
 use plimsoll::Limiter;
-use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions, EnvoyService, lint};
+use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions, lint};
 use tonic::{Code, Request};
 
 /// More mistakes of a file are not reported.
@@ -54,7 +54,7 @@ fn request(line: &str) -> RateLimitRequest {
 }
 
 fn decide(config: EnvoyConfig, request: RateLimitRequest) {
-    let service = EnvoyService::from(&Envoy::new(config, Limiter::in_memory()));
+    let service = Envoy::new(config, Limiter::in_memory());
     let count = request.descriptors.len();
     let mut answer = service.should_rate_limit(Request::new(request));
     match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -77,7 +77,7 @@ fn api() -> Router {
     let settings = Flags::parse_from(["plimsoll-server"]).settings().expect("right settings");
     let activity = Activity::new(Offenders::new(10));
     let registry = config.registry().clone();
-    router(Api::new(registry, Limiter::in_memory(), activity, false, &settings).expect("an API"))
+    router(Api::new(registry, Limiter::in_memory(), activity, &settings).expect("an API"))
 }
 
 /// Returns a receipt or a slot for a path.

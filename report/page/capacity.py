@@ -1,9 +1,9 @@
 """The section on capacity: the costs of a decision, the plan, its points, and the fleet."""
 
 from common import VALUES, joined, median, names, percent, read, span, table, whole
-from drawing import ROOT, Panel, Picture
+from drawing import Panel, Picture
+from plan import FIGURES
 
-FIGURES = ROOT / "control" / "src" / "bin" / "plimsoll" / "figures.csv"
 STYLES = {
     "token-bucket": "blue",
     "sliding-counter": "plain dotted",
@@ -41,7 +41,7 @@ def fit(points):
 
 
 def write_figures():
-    """Writes the figures that the calculator of the command line has in it."""
+    """Writes the figures that the calculator reads."""
     _, points = costs()
     _, rows = read("memory")
     many = {row["structure"]: row["bytes"] for row in rows if row["table"] == "many"}
@@ -177,13 +177,11 @@ def write():
 
 {configuration}
 
-`plimsoll plan` computes the load and the memory of Redis from these figures:
+A script of the repository computes the load and the memory of Redis from these figures. `--help` shows its formulas:
 
 ```console
-$ plimsoll plan --quota '100/min' --keys 1e6 --rps 50k --instances 20
+$ python3 report/page/plan.py --quota '100/min' --keys 1e6 --rps 50k --instances 20
 ```
-
-`control/docs/command-line.md` has its options and its formulas.
 
 ## A core of Redis
 

@@ -58,7 +58,7 @@ fn check_redis(settings: &Settings) -> Result<(), ServerError> {
 ///
 /// Returns an error if a file cannot be read or has a mistake.
 pub fn lint_envoy(path: &Path, options: EnvoyOptions) -> Result<String, ServerError> {
-    let config = EnvoyConfig::load_with([path], options)?;
+    let config = EnvoyConfig::load([path], options)?;
     let findings = envoy::lint(&config);
     let mut report: Vec<_> = findings.iter().map(ToString::to_string).collect();
     report.push(match findings.len() {

@@ -3,21 +3,12 @@
 use axum::{
     Router,
     extract::{Request, State},
-    middleware::{Next, from_fn_with_state, map_response},
+    middleware::{Next, from_fn_with_state},
     response::Response,
 };
-use tonic::{Code, Status, service::Routes};
+use tonic::{Status, service::Routes};
 
-use crate::{
-    access::{Clients, Denied},
-    envoy::MAX_MESSAGE_BYTES,
-};
-
-/// The longest body of a request: the largest message and its prefix, a flag and a length.
-pub(crate) const MAX_BODY: usize = MAX_MESSAGE_BYTES + 5;
-
-/// The beginning of the message with which tonic answers `OUT_OF_RANGE` to a message that is too long.
-const TOO_LONG: &str = "Error, decoded message length too large";
+use crate::access::{Clients, Denied};
 
 /// The path of the health service, which needs no token.
 const HEALTH: &str = "/grpc.health.v1.Health/";
@@ -25,24 +16,16 @@ const HEALTH: &str = "/grpc.health.v1.Health/";
 /// Returns the router of gRPC services. A client needs a token for all but the health service, and may use
 /// all policies, because the services name policies by descriptors.
 pub(crate) fn router(services: Routes, clients: Clients) -> Router {
-    let router = services.prepare().into_axum_router().layer(map_response(exhaust));
+    let router = services.prepare().into_axum_router();
     match clients.is_empty() {
         true => router,
         false => router.layer(from_fn_with_state(clients, authorize)),
     }
 }
 
-/// Answers `RESOURCE_EXHAUSTED` to a message that is too long, as other implementations of gRPC do. Clients take
-/// `OUT_OF_RANGE` for the end of a sequence.
-async fn exhaust(response: Response) -> Response {
-    match Status::from_header_map(response.headers()) {
-        Some(status)
-            if status.code() == Code::OutOfRange && status.message().starts_with(TOO_LONG) =>
-        {
-            Status::resource_exhausted(status.message()).into_http()
-        }
-        _ => response,
-    }
+/// Returns the answer to a call that was not answered in time.
+pub(crate) fn too_slow() -> Response {
+    Status::deadline_exceeded("the request took too long").into_http()
 }
 
 async fn authorize(State(clients): State<Clients>, request: Request, next: Next) -> Response {

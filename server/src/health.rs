@@ -34,9 +34,16 @@ impl Health {
         Self { phases, reporter }
     }
 
-    /// Begins a phase, and reports it.
+    /// Begins a phase, and reports it. In the last one, streams of the health end.
     pub(crate) async fn begin(&self, phase: Phase) {
         self.phases.begin(phase);
+        if phase == Phase::Closing {
+            let mut reporter = self.reporter.clone();
+            for service in SERVICES {
+                reporter.clear_service_status(service).await;
+            }
+            return;
+        }
         let status = match phase {
             Phase::Ready => ServingStatus::Serving,
             Phase::Starting | Phase::Draining | Phase::Closing => ServingStatus::NotServing,

@@ -21,7 +21,6 @@ mod listen;
 mod logs;
 mod metrics;
 mod random;
-mod receipts;
 mod server;
 pub mod settings;
 mod signals;

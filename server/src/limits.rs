@@ -35,10 +35,10 @@ impl Limits {
     pub(crate) fn read(settings: &Settings) -> Result<Self, LimitsError> {
         let registry = Registry::default();
         let files = Files::find(settings)?;
-        let warnings = settings.warnings.iter().cloned().chain(Files::warning(settings)).collect();
+        let warnings = settings.warnings.clone();
         let envoy = match files.envoy.is_empty() {
             true => None,
-            false => Some(EnvoyConfig::load_with(&files.envoy, settings.envoy.clone())?),
+            false => Some(EnvoyConfig::load(&files.envoy, settings.envoy.clone())?),
         };
         let configs = match files.limits {
             // Beside files of envoyproxy/ratelimit, there are no policies by default.

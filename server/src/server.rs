@@ -9,23 +9,22 @@ use std::{
 use axum::{Router, middleware::from_fn_with_state};
 use plimsoll::Limiter;
 use plimsoll_control::{
-    Offenders, Overrides, Registry,
+    Offenders, Overrides,
     admin::{self, Access, Activity, AdminConfig},
 };
 use tokio::{task::JoinSet, time::sleep};
-use tonic::service::Routes;
 
 use crate::{
     check::{ServerError, validate},
-    envoy::{Envoy, MAX_MESSAGE_BYTES},
+    envoy::Envoy,
     grpc,
     health::Health,
     http::{self, Api, require_full_access, with_fallbacks},
     limits::Limits,
-    listen::{Listener, Phase, Phases},
+    listen::{Listener, Phase, Phases, TooSlow},
     metrics::Metrics,
     random,
-    settings::{Address, Bounds, Settings},
+    settings::{Address, Settings},
     signals::Signals,
 };
 
@@ -33,9 +32,6 @@ use crate::{
 const OFFENDERS: usize = 1_000;
 
 /// The service, before it serves.
-///
-/// [`with_grpc`](Self::with_grpc) and [`with_http`](Self::with_http) add services that decide with the same
-/// [`limiter`](Self::limiter).
 pub struct Server {
     settings: Settings,
     limits: Limits,
@@ -47,8 +43,6 @@ pub struct Server {
     metrics: Metrics,
     health: Health,
     phases: Phases,
-    grpc: Routes,
-    http: Router,
 }
 
 impl Server {
@@ -74,10 +68,9 @@ impl Server {
         };
         offenders.share(&overrides);
         let activity = Activity::new(offenders);
-        let is_shared = limits.is_shared();
         let (registry, decisions) = (limits.registry().clone(), activity.clone());
-        let api = Api::new(registry, limiter.clone(), decisions, is_shared, &settings)?;
-        if is_shared && settings.receipt_secret.is_none() {
+        let api = Api::new(registry, limiter.clone(), decisions, &settings)?;
+        if limits.is_shared() && settings.receipt_secret.is_none() {
             tracing::warn!(
                 target: "plimsoll",
                 "receipts and slots are accepted by the instance that made them only: give all \
@@ -87,11 +80,6 @@ impl Server {
         let phases = Phases::new();
         let health = Health::new(phases.clone()).await;
         let envoy = limits.envoy(&limiter, &activity)?;
-        let (mut grpc, mut http) = (health.routes(), Router::new());
-        if let Some(envoy) = &envoy {
-            grpc = grpc.add_service(envoy.grpc());
-            http = http.merge(envoy.debug_router());
-        }
         Ok(Self {
             settings,
             limits,
@@ -103,41 +91,7 @@ impl Server {
             metrics,
             health,
             phases,
-            grpc,
-            http,
         })
-    }
-
-    /// Returns the limiter that decides.
-    #[must_use]
-    pub fn limiter(&self) -> &Limiter {
-        &self.limiter
-    }
-
-    /// Returns the policies by name.
-    #[must_use]
-    pub fn registry(&self) -> &Registry {
-        self.limits.registry()
-    }
-
-    /// Returns the decisions that the admin page shows.
-    #[must_use]
-    pub fn activity(&self) -> &Activity {
-        &self.activity
-    }
-
-    /// Adds gRPC services, for clients that may use all policies.
-    #[must_use]
-    pub fn with_grpc(mut self, add: impl FnOnce(Routes) -> Routes) -> Self {
-        self.grpc = add(self.grpc);
-        self
-    }
-
-    /// Adds paths to the HTTP API, for clients that may use all policies.
-    #[must_use]
-    pub fn with_http(mut self, router: Router) -> Self {
-        self.http = self.http.merge(router);
-        self
     }
 
     /// Serves until a signal, and then ends: the service is not ready any more, requests in flight are answered,
@@ -152,9 +106,8 @@ impl Server {
         let _watch = self.envoy.as_ref().map(Envoy::watch);
         let bounds = self.settings.bounds;
         let mut listeners = JoinSet::new();
-        let mut serve = |listener: Listener, router: Router, max_body: usize| {
-            let bounds = Bounds { max_body: max_body.max(bounds.max_body), ..bounds };
-            listeners.spawn(listener.serve(router, bounds, self.phases.clone()));
+        let mut serve = |listener: Listener, router: Router, too_slow: TooSlow| {
+            listeners.spawn(listener.serve(router, too_slow, bounds, self.phases.clone()));
         };
         let http = bind("http", self.settings.http).await?;
         let grpc = bind("grpc", self.settings.grpc).await?;
@@ -163,22 +116,21 @@ impl Server {
         self.health.begin(Phase::Ready).await;
         if let Some(listener) = http {
             say(format_args!("http on http://{}", listener.address()));
-            // The API bounds its bodies itself, and `/json` takes messages of Envoy.
-            serve(
-                listener,
-                self.http_router(),
-                self.envoy.as_ref().map_or(0, |_| MAX_MESSAGE_BYTES),
-            );
+            serve(listener, self.http_router(), http::too_slow);
         }
         if let Some(listener) = grpc {
             say(format_args!("grpc on {}", listener.address()));
-            let router = grpc::router(self.grpc.clone(), self.settings.clients.clone());
-            serve(listener, router, grpc::MAX_BODY);
+            let mut services = self.health.routes();
+            if let Some(envoy) = &self.envoy {
+                services = services.add_service(envoy.grpc());
+            }
+            let router = grpc::router(services, self.settings.clients.clone());
+            serve(listener, router, grpc::too_slow);
         }
         if let Some(listener) = admin {
             say(format_args!("admin on http://{}/", listener.address()));
             let router = self.admin_router(listener.address());
-            serve(listener, router, 0);
+            serve(listener, router, http::too_slow);
         }
 
         let is_interactive = signals.first().await;
@@ -205,7 +157,8 @@ impl Server {
     }
 
     fn http_router(&self) -> Router {
-        let internal = self.http.clone().merge(self.metrics.router());
+        let envoy = self.envoy.as_ref().map_or_else(Router::new, Envoy::debug_router);
+        let internal = envoy.merge(self.metrics.router());
         let internal = internal.layer(from_fn_with_state(self.api.clone(), require_full_access));
         let public = http::router(self.api.clone()).merge(self.health.router());
         with_fallbacks(public.merge(internal))

@@ -16,6 +16,7 @@ mod fixed_window;
 mod key_state;
 mod math;
 mod packed_log;
+mod periods;
 mod ring;
 mod sliding_buckets;
 mod sliding_counter;

@@ -22,9 +22,9 @@ use crate::{
     error::{Error, ErrorKind},
     limiter::Limiter,
     middleware::observe_lines,
-    outcome::{self, BodySettlement, ResponseBody, ResponseHooks, Settlement},
+    outcome::{BodySettlement, ResponseBody, Settlement},
     policy::{Charges, OnFailure},
-    rule::MissingPeer,
+    rule::{MissingPeer, RequestCharges, ResponseHooks},
     telemetry,
 };
 
@@ -64,10 +64,9 @@ where
         let layer = Arc::clone(&self.layer);
         let (mut parts, body) = request.into_parts();
         Box::pin(async move {
-            let mut charges = Charges::default();
             let rules = layer.rules.applicable(&parts);
-            let hooks = outcome::charges(rules, &parts, &mut charges);
-            let (charges, hooks) = (charges.into_owned(), hooks.map_err(no_peer)?);
+            let request = RequestCharges::new(rules, &parts).map_err(no_peer)?;
+            let (charges, hooks) = (request.charges.into_owned(), request.hooks);
             observe_lines(&layer.first_calls, &layer.limiter, &charges, &mut parts);
             let call = CallId::new(&charges);
             let decision = decide::<S::Error>(&layer, charges, &call).await?;

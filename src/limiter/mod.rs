@@ -8,7 +8,6 @@ mod limiter;
 mod permit;
 mod permit_table;
 mod queue;
-mod refund_units;
 mod releases;
 mod reservation;
 mod sender;

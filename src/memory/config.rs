@@ -6,9 +6,6 @@ use crate::clock::{Clock, SystemClock};
 
 /// The size of a [`MemoryStore`](super::MemoryStore), and the clock that it reads.
 ///
-/// With the feature `serde`, a configuration is a map of its fields without the clock. A field that is
-/// missing has its default.
-///
 /// ```
 /// use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore};
 ///
@@ -69,37 +66,5 @@ impl MemoryConfig {
     pub fn hash_seed(mut self, seed: u64) -> Self {
         self.hash_seed = Some(seed);
         self
-    }
-}
-
-#[cfg(feature = "serde")]
-crate::serialized::by_mirror!(MemoryConfig);
-
-/// [`MemoryConfig`] as serialized data.
-#[cfg(feature = "serde")]
-mod mirror {
-    use std::sync::Arc;
-
-    use serde::{Deserialize, Serialize};
-
-    use crate::{
-        clock::Clock,
-        serialized::{number, or_off},
-    };
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(
-        remote = "super::MemoryConfig",
-        default = "super::MemoryConfig::default",
-        deny_unknown_fields
-    )]
-    pub(super) struct MemoryConfig {
-        #[serde(deserialize_with = "number::<1, { u64::MAX }, _, _>")]
-        max_keys: usize,
-        max_bytes: usize,
-        #[serde(with = "or_off")]
-        hash_seed: Option<u64>,
-        #[serde(skip)]
-        clock: Arc<dyn Clock>,
     }
 }

@@ -52,7 +52,6 @@ fn available(charge: &Charge<'_>, free: u64) -> u64 {
     if charge.is_lease() { free - (free - charge.cost()).div_ceil(2) } else { free }
 }
 
-#[inline(always)]
 pub(super) fn decide(
     shards: &Shards,
     charges: &[Charge<'_>],
@@ -60,25 +59,17 @@ pub(super) fn decide(
     mode: Mode,
 ) -> Replies {
     match charges {
-        [charge] => SmallVec::from_buf([decide_one(shards, charge, now, mode)]),
+        [charge] => {
+            let id = shards.secret.entry(charge);
+            SmallVec::from_buf([decide_entry(shards, id, charge, now, mode)])
+        }
         _ => Replies::from_vec(decide_several(shards, charges, now, mode)),
     }
 }
 
-/// Decides a charge that is alone in its check. `benches/check.rs` shows what this saves: there
-/// is one lock, one search and one pass, and all of it is compiled into the caller.
-#[inline(always)]
-pub(super) fn decide_one(
-    shards: &Shards,
-    charge: &Charge<'_>,
-    now: Timestamp,
-    mode: Mode,
-) -> ChargeReply {
-    decide_entry(shards, shards.secret.entry(charge), charge, now, mode)
-}
-
-/// Decides a charge to this entry, which is alone in its check.
-#[inline(always)]
+/// Decides a charge to this entry, which is alone in its check. `benches/check.rs` (one charge) shows what this
+/// saves: there is one lock, one search and one pass.
+#[inline]
 pub(super) fn decide_entry(
     shards: &Shards,
     id: EntryId,
@@ -100,12 +91,7 @@ pub(super) fn decide_entry(
     spend(&mut shard, &shards.usage, charge, &location, now, mode)
 }
 
-/// Decides several charges. `benches/check.rs` (three policies in one check) measures this.
-///
-/// Each reply is written to its place in the vector as soon as it is known. A reply that was first
-/// kept on the stack, because it may come from [`peek`] or [`spend`], would be copied with wider loads
-/// than the stores that wrote it, which stall the processor.
-#[inline(never)]
+/// Decides several charges.
 fn decide_several(
     shards: &Shards,
     charges: &[Charge<'_>],
@@ -156,7 +142,7 @@ fn decide_several(
 }
 
 /// Returns the standing of the key without spending anything.
-#[inline(always)]
+#[inline]
 fn peek(
     shard: &mut MemoryShard,
     charge: &Charge<'_>,
@@ -173,7 +159,7 @@ fn peek(
 }
 
 /// Spends the charge, unless too few units are free or it costs nothing.
-#[inline(always)]
+#[inline]
 fn spend(
     shard: &mut MemoryShard,
     usage: &Usage,
@@ -200,7 +186,6 @@ fn spend(
 
 /// Returns the position of an entry that was not there when the shards were locked, or `None` if the
 /// charge needs none because it spends nothing.
-#[inline(never)]
 fn new_entry(
     shard: &mut MemoryShard,
     usage: &Usage,

@@ -166,7 +166,7 @@ impl NewKeys<'_> {
 mod tests {
     use super::*;
     use crate::{
-        memory::decide::{Mode, decide_one},
+        memory::decide::{Mode, decide},
         policy::Policy,
     };
 
@@ -184,12 +184,8 @@ mod tests {
                     let smallest = lens().min();
                     assert!(smallest < Some(PER_SHARD * 5 / 8), "{smallest:?}: balanced by chance");
                 }
-                let _ = decide_one(
-                    &shards,
-                    &policy.charge(key, 1),
-                    Timestamp::from_micros(key),
-                    Mode::Acquire,
-                );
+                let charges = [policy.charge(key, 1)];
+                let _ = decide(&shards, &charges, Timestamp::from_micros(key), Mode::Acquire);
             }
             assert_eq!(lens().sum::<usize>(), KEYS);
             let smallest = lens().min();

@@ -3,7 +3,7 @@
 use super::{
     MemoryConfig,
     block::{block, unblock},
-    decide::{Mode, Replies, decide, decide_entry, decide_one},
+    decide::{Mode, Replies, decide, decide_entry},
     entry_id::EntryId,
     shard::Rank,
     shards::Shards,
@@ -96,17 +96,9 @@ impl MemoryStore {
         stats
     }
 
-    /// Decides a check of one charge now.
-    #[inline(always)]
-    pub(crate) fn acquire_one(&self, charge: &Charge<'_>) -> OneReply {
-        let time = self.0.clock.now();
-        let reply = decide_one(&self.0, charge, time, Mode::Acquire);
-        OneReply { time, source: Source::Local, reply }
-    }
-
-    /// Decides a check of one charge now, like [`acquire_one`](Self::acquire_one). Returns the
+    /// Decides a check of one charge now. Returns the
     /// [`name`](Self::name) of the charge as well, with which its units are [released](Self::release_named).
-    #[inline(always)]
+    #[inline]
     pub(crate) fn acquire_held(&self, charge: &Charge<'_>) -> (u128, OneReply) {
         let (time, id) = (self.0.clock.now(), self.0.secret.entry(charge));
         let reply = decide_entry(&self.0, id, charge, time, Mode::Acquire);

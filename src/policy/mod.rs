@@ -2,19 +2,17 @@
 
 mod charges;
 mod counters;
-mod key_quotas;
-mod key_table;
 mod key_watch;
+mod live_quotas;
 mod name;
 mod on_failure;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod policy;
-mod seq_lock;
 
 pub use self::{
     charges::Charges,
     counters::TrialCounts,
-    key_quotas::KeyQuota,
+    live_quotas::KeyQuota,
     on_failure::OnFailure,
     policy::{Charge, Policy},
 };

@@ -71,9 +71,6 @@ pub(crate) struct FailurePolicy {
 }
 
 impl FailurePolicy {
-    /// The treatment of a request whose rows could not be loaded, although a rule denies it then.
-    pub(crate) const DENY: Self = Self { binds: true, denies: true };
-
     /// Returns the treatment of a check, from the reactions of its charges that are not shadows.
     #[inline]
     pub(super) fn of(binding: impl Iterator<Item = OnFailure>) -> Self {

@@ -6,10 +6,9 @@ use std::{borrow::Cow, fmt, mem::discriminant, sync::Arc, time::SystemTime};
 use super::{
     OnFailure,
     counters::{Counters, TrialCounts},
-    key_quotas::{KeyQuota, KeyQuotas},
     key_watch::KeyWatch,
+    live_quotas::{KeyQuota, LiveQuotas},
     name::Name,
-    seq_lock::LiveQuota,
 };
 use crate::{
     error::Error,
@@ -37,8 +36,7 @@ pub struct Policy(Arc<PolicyState>);
 struct PolicyState {
     name: Name,
     unit: Option<Name>,
-    quota: LiveQuota,
-    key_quotas: KeyQuotas,
+    quotas: LiveQuotas,
     counters: Counters,
     key_watch: KeyWatch,
 }
@@ -48,7 +46,7 @@ impl Policy {
     pub const MAX_NAME_CHARS: usize = Name::MAX_CHARS;
 
     /// The maximum number of keys with a [quota of their own](Self::set_key_quota).
-    pub const MAX_KEY_QUOTAS: usize = KeyQuotas::MAX;
+    pub const MAX_KEY_QUOTAS: usize = LiveQuotas::MAX_KEYS;
 
     /// Creates a policy with this name and quota: a [`Quota`], or its text.
     ///
@@ -76,13 +74,13 @@ impl Policy {
         Error: From<Q::Error>,
     {
         let name = Name::parse("policy name", name)?;
-        Ok(Self::of(name, None, quota.try_into()?, KeyQuotas::default()))
+        Ok(Self::of(name, None, LiveQuotas::new(quota.try_into()?)))
     }
 
-    fn of(name: Name, unit: Option<Name>, quota: Quota, key_quotas: KeyQuotas) -> Self {
-        let (counters, key_watch) = (Counters::new(&name), KeyWatch::default());
-        let quota = LiveQuota::new(quota);
-        Self(Arc::new(PolicyState { name, unit, quota, key_quotas, counters, key_watch }))
+    fn of(name: Name, unit: Option<Name>, quotas: LiveQuotas) -> Self {
+        let counters = Counters::new(&name);
+        let key_watch = KeyWatch::default();
+        Self(Arc::new(PolicyState { name, unit, quotas, counters, key_watch }))
     }
 
     /// Sets the name of the unit: the parameter `qu` of the `RateLimit-Policy` header. The default
@@ -96,7 +94,7 @@ impl Policy {
     /// Returns an error if the unit does not have the form of a policy name.
     pub fn with_unit(self, unit: &str) -> Result<Self, Error> {
         let unit = Some(Name::parse("quota unit", unit)?);
-        Ok(Self::of(self.0.name.clone(), unit, self.quota(), self.0.key_quotas.copy()))
+        Ok(Self::of(self.0.name.clone(), unit, self.0.quotas.copy()))
     }
 
     /// Returns the name.
@@ -115,13 +113,13 @@ impl Policy {
     #[must_use]
     #[inline]
     pub fn quota(&self) -> Quota {
-        self.0.quota.load()
+        self.0.quotas.quota()
     }
 
     /// Returns how many times the quota has been replaced.
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.0.quota.version()
+        self.0.quotas.version()
     }
 
     /// Replaces the quota, at once and for all clones of this handle.
@@ -131,7 +129,7 @@ impl Policy {
     /// - After a change of the window, the new bound holds once one new window has passed.
     /// - After a change of the [`Algorithm`], all keys start with no units spent.
     pub fn set_quota(&self, quota: Quota) {
-        self.0.quota.store(quota);
+        self.0.quotas.set(quota);
     }
 
     /// Replaces the quota for one key until a given time, at once and for all clones of this handle: for
@@ -142,6 +140,8 @@ impl Policy {
     /// - What the key has spent stays spent when its quota begins, changes or ends, as with
     ///   [`set_quota`](Self::set_quota).
     /// - It applies in this process. Call this in each instance of a service.
+    /// - A call copies the quotas of the other keys, so its time grows with their number. Charges never wait
+    ///   for it.
     /// - If the wall clock is set or the machine is suspended after the call, the quota still lasts for
     ///   the time that was left at the call.
     ///
@@ -172,24 +172,18 @@ impl Policy {
         quota: Quota,
         until: SystemTime,
     ) -> Result<(), Error> {
-        self.0.key_quotas.set(KeyQuota::new(key.into(), quota, until))
+        self.0.quotas.set_key(KeyQuota::new(key.into(), quota, until))
     }
 
     /// Removes the [quota of a key](Self::set_key_quota). Returns whether the key had one.
     pub fn remove_key_quota(&self, key: impl Into<Key>) -> bool {
-        self.0.key_quotas.remove(&key.into())
+        self.0.quotas.remove_key(&key.into())
     }
 
     /// Returns the [quotas of keys](Self::set_key_quota) that are in force, in the order of the keys.
     #[must_use]
     pub fn key_quotas(&self) -> Vec<KeyQuota> {
-        self.0.key_quotas.list()
-    }
-
-    /// Returns the quota that this key has of its own.
-    #[inline]
-    pub(super) fn key_quota(&self, key: &Key) -> Option<Quota> {
-        self.0.key_quotas.of(key)
+        self.0.quotas.of_keys()
     }
 
     /// Creates a [`Charge`] of `cost` units to `key`: one line of a check. A cost of 0 reads the
@@ -336,13 +330,13 @@ enum Purpose {
 }
 
 impl<'p> Charge<'p> {
-    #[inline(always)]
+    #[inline]
     pub(crate) fn new(policy: &'p Policy, key: Key, cost: u64) -> Self {
-        let key_quota = policy.key_quota(&key);
+        let (quota, key_quota) = policy.0.quotas.of(&key);
         Self {
             policy: Cow::Borrowed(policy),
             key,
-            quota: key_quota.unwrap_or_else(|| policy.quota()),
+            quota: key_quota.unwrap_or(quota),
             cost,
             max_cost: cost,
             purpose: Purpose::Use,
@@ -581,12 +575,11 @@ impl<'p> Charge<'p> {
         if self.is_part {
             return self.quota;
         }
-        let quota = match self.policy.key_quota(&self.key) {
-            Some(quota) => quota,
-            None if self.has_own_quota => return self.quota,
-            None => self.policy.quota(),
-        };
-        let quota = quota.share(self.shares);
+        let (quota, key_quota) = self.policy.0.quotas.of(&self.key);
+        if self.has_own_quota && key_quota.is_none() {
+            return self.quota;
+        }
+        let quota = key_quota.unwrap_or(quota).share(self.shares);
         let same = discriminant(&quota.algorithm()) == discriminant(&self.quota.algorithm());
         if same { quota } else { self.quota }
     }

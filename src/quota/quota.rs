@@ -388,8 +388,6 @@ impl Quota {
         Self { limit_and_lease: self.limit() | millis << Self::LIMIT_BITS, ..self }
     }
 
-    pub(crate) const WORDS: usize = 3;
-
     /// Returns one of `shares` equal shares of the limit and of the burst, each at least 1 unit.
     pub(crate) fn share(self, shares: u32) -> Self {
         if shares == 1 {
@@ -407,19 +405,6 @@ impl Quota {
     pub(super) const fn packed(limit: u64, window: u64, algorithm: Algorithm) -> Self {
         let algorithm = algorithm.parameter() << 8 | algorithm.number() as u64;
         Self { limit_and_lease: limit, window, algorithm }
-    }
-
-    /// Returns the quota as words, which fit atomics.
-    pub(crate) const fn to_words(self) -> [u64; Self::WORDS] {
-        [self.limit_and_lease, self.window, self.algorithm]
-    }
-
-    /// Returns the quota of [`to_words`](Self::to_words).
-    #[inline]
-    pub(crate) const fn from_words(
-        [limit_and_lease, window, algorithm]: [u64; Self::WORDS],
-    ) -> Self {
-        Self { limit_and_lease, window, algorithm }
     }
 }
 
@@ -543,7 +528,6 @@ mod tests {
             ("100 concurrent expires(60s)", "25 concurrent expires(60s)"),
         ] {
             assert_eq!(quota(whole).share(4), quota(share));
-            assert_eq!(Quota::from_words(quota(whole).to_words()), quota(whole));
         }
         // As small as this no quota can be leased, but each share keeps at least 1 unit.
         let smallest = quota("100/s token-bucket(80) leased(100ms)").share(80);

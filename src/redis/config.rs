@@ -23,11 +23,6 @@ use crate::error::Error;
 /// Instances of a service share their standings if they have the same
 /// [`prefix`](Self::prefix), [`secret`](Self::secret) and [`plain_keys`](Self::plain_keys).
 ///
-/// With the feature `serde`, a configuration is a map of its settings, of which any may be missing.
-/// Durations are texts such as `50ms`. The [secret](Self::secret) is 32 hexadecimal digits, or `default`.
-/// It is never written: a secret of your own is serialized as `redacted`, which cannot be read. The
-/// servers and the certificates are not part of the map; see [`with_settings`](Self::with_settings).
-///
 /// # Example
 ///
 /// ```no_run
@@ -135,8 +130,7 @@ impl RedisConfig {
         }
     }
 
-    /// Takes all settings of another configuration, such as one that was deserialized, and keeps the
-    /// servers.
+    /// Takes all settings of another configuration, and keeps the servers.
     #[must_use]
     pub fn with_settings(self, settings: Self) -> Self {
         Self { servers: self.servers, ..settings }
@@ -325,80 +319,6 @@ mod app_pool {
     }
 }
 
-#[cfg(feature = "serde")]
-crate::serialized::by_mirror!(RedisConfig);
-
-/// [`RedisConfig`] as serialized data.
-#[cfg(feature = "serde")]
-mod mirror {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serialize};
-
-    use crate::serialized::{invalid, number, read, timeout};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(
-        remote = "super::RedisConfig",
-        default = "super::RedisConfig::default",
-        deny_unknown_fields
-    )]
-    pub(super) struct RedisConfig {
-        #[serde(skip)]
-        servers: super::Servers,
-        #[serde(deserialize_with = "prefix")]
-        prefix: String,
-        #[serde(with = "secret")]
-        secret: (u64, u64),
-        plain_keys: bool,
-        #[serde(deserialize_with = "number::<1, 64, _, _>")]
-        connections: usize,
-        batching: bool,
-        #[serde(with = "timeout")]
-        connect_timeout: Duration,
-        #[serde(with = "timeout")]
-        response_timeout: Duration,
-        lazy: bool,
-        #[serde(skip)]
-        root_certificates: Option<Vec<u8>>,
-        #[serde(skip)]
-        client_certificate: Option<(Vec<u8>, Vec<u8>)>,
-    }
-
-    fn prefix<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-        let prefix: String = read(from, super::PREFIX)?;
-        if super::is_prefix(&prefix) { Ok(prefix) } else { Err(invalid(prefix, super::PREFIX)) }
-    }
-
-    /// The secret of the hash that names keys: `default`, or a secret.
-    mod secret {
-        use serde::{Deserializer, Serializer};
-
-        use crate::{redis::config::DEFAULT_SECRET, serialized::secret};
-
-        pub(super) fn serialize<S: Serializer>(
-            value: &(u64, u64),
-            to: S,
-        ) -> Result<S::Ok, S::Error> {
-            match *value == DEFAULT_SECRET {
-                true => to.serialize_str("default"),
-                false => secret::serialize(value, to),
-            }
-        }
-
-        pub(super) fn deserialize<'de, D>(from: D) -> Result<(u64, u64), D::Error>
-        where
-            D: Deserializer<'de>,
-        {
-            let (high, low) = DEFAULT_SECRET;
-            let default = u128::from(high) << 64 | u128::from(low);
-            let secret =
-                secret::deserialize_or(from, |text| (text == "default").then_some(default))?;
-            Ok(((secret >> 64) as u64, secret as u64))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -428,15 +348,6 @@ mod tests {
             let error = config.validate().expect_err("not allowed");
             assert!(error.to_string().contains(message), "{error}");
         }
-    }
-
-    #[cfg(feature = "serde")]
-    #[test]
-    fn the_secret_is_read_as_the_setter_takes_it() {
-        let read = |text| serde_json::from_str::<RedisConfig>(text).expect("allowed").secret;
-        assert_eq!(read(r#"{ "secret": "00000000000000010000000000000002" }"#), (1, 2));
-        assert_eq!(read(r#"{ "secret": "default" }"#), DEFAULT_SECRET);
-        assert_eq!(read("{}"), DEFAULT_SECRET);
     }
 
     #[test]

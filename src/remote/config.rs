@@ -25,10 +25,6 @@ use crate::{
 ///
 /// [`resilience`](crate::resilience) describes the stages in detail.
 ///
-/// With the feature `serde`, a configuration is a map of `deadline`, `breaker`, `fallback`, `instances`
-/// and `deny_cache`, of which any may be missing. The first three may be `off`. The clock is not part of
-/// the map.
-///
 /// # Examples
 ///
 /// Five instances share the limits. While Redis is unreachable, each enforces a fifth of them:
@@ -214,44 +210,6 @@ impl fmt::Debug for Resilience {
             .field("deny_cache", &self.deny_cache)
             .field("leases", &self.leases)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(feature = "serde")]
-crate::serialized::by_mirror!(Resilience);
-
-/// [`Resilience`] as serialized data.
-#[cfg(feature = "serde")]
-mod mirror {
-    use std::{sync::Arc, time::Duration};
-
-    use serde::{Deserialize, Serialize};
-
-    use super::{BreakerConfig, Clock, MemoryConfig};
-    use crate::serialized::{number, or_off};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(
-        remote = "super::Resilience",
-        default = "super::Resilience::default",
-        deny_unknown_fields
-    )]
-    pub(super) struct Resilience {
-        #[serde(with = "or_off::timeout")]
-        deadline: Option<Duration>,
-        #[serde(with = "or_off")]
-        breaker: Option<BreakerConfig>,
-        #[serde(with = "or_off")]
-        fallback: Option<MemoryConfig>,
-        #[serde(deserialize_with = "number::<1, { u32::MAX as u64 }, _, _>")]
-        instances: u32,
-        deny_cache: bool,
-        #[serde(skip)]
-        leases: bool,
-        #[serde(skip)]
-        clock: Arc<dyn Clock>,
-        #[serde(skip)]
-        lease_clock: Arc<dyn Clock>,
     }
 }
 

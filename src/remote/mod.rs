@@ -24,5 +24,8 @@ mod pipeline;
 mod probe;
 mod protected;
 
-pub(crate) use self::pipeline::Pipeline;
 pub use self::{breaker::BreakerConfig, config::Resilience, protected::Protected};
+pub(crate) use self::{
+    guarded::{Answered, Call, Step},
+    pipeline::Pipeline,
+};

@@ -1,20 +1,17 @@
 //! The probes of the guarded store, which a [prober](super::breaker::prober) sends while a breaker is open.
 
-use std::{sync::Arc, time::Duration};
+use std::{slice, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
 use super::{
     breaker::{SharedBreaker, prober::Probed},
-    deadline,
-    guarded::Guarded,
+    deadline::{self, Deadline},
+    guarded::{Guarded, Guards},
 };
-use crate::{
-    runtime::TimeLimit,
-    store::{Answer, Request},
-};
+use crate::store::{Answer, Request};
 
-impl Probed for Guarded {
+impl Probed for Guards {
     fn probe(&self, breaker: &SharedBreaker) -> Option<Answer> {
         let (store, node) = (&*self.store, breaker.node());
         let Some(charge) = node.probe(|charge| store.node(charge)) else {
@@ -26,12 +23,8 @@ impl Probed for Guarded {
         };
         // A slow probe counts as failed, so without a deadline it need not wait for longer.
         let limit = self.deadline.unwrap_or(breaker.slow());
-        let at = TimeLimit::after(limit);
-        let mut answer = store.call(Request::Force(&[charge]), Some(at.time().into_std()));
-        let delay = self.delay_of_timers().cloned();
-        Some(Answer::pending(async move {
-            deadline::wait_until(&mut answer, at, limit, delay.as_ref()).await
-        }))
+        let request = Request::Force(slice::from_ref(&charge));
+        Some(deadline::send(store, request, Deadline::new(limit), self.delay_of_timers()))
     }
 
     fn probe_time(&self, start: Instant) -> Option<Duration> {
@@ -39,6 +32,6 @@ impl Probed for Guarded {
     }
 
     fn on_recovery(self: &Arc<Self>) {
-        self.start_replay();
+        Guarded(Arc::clone(self)).start_replay();
     }
 }

@@ -1,6 +1,7 @@
 //! Rules, which turn requests into charges, and ready-made closures for them.
 
 pub mod by;
+mod charges;
 pub mod cost;
 mod policy_choice;
 pub mod route;
@@ -9,5 +10,11 @@ mod rule;
 mod rules;
 mod tiers;
 
-pub(crate) use self::{by::MissingPeer, policy_choice::RequestFn, rule::Adjustment, rules::Rules};
+pub(crate) use self::{
+    by::MissingPeer,
+    charges::{RequestCharges, ResponseHook, ResponseHooks},
+    policy_choice::RequestFn,
+    rule::Adjustment,
+    rules::Rules,
+};
 pub use self::{rule::Rule, tiers::Tiers};

@@ -21,11 +21,6 @@ use crate::{
 /// `plimsoll_decisions_total` (feature `metrics`) always counts all denials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "kebab-case")
-)]
 pub enum DenialEvents {
     /// At most one event a second for each policy, and one for its shadow and trial charges, however many keys
     /// are denied. The field `suppressed` is the number of denials since the last event.

@@ -57,7 +57,6 @@ async fn two_policies_of_one_name_are_refused_by_each_method() {
         limiter.reserve(charges()).await.map(drop),
         limiter.until_ready(charges(), second).await.map(drop),
         limiter.penalize(charges()).await.map(drop),
-        limiter.refund_units(charges()).await.map(drop),
         limiter.reset(charges()).await.map(drop),
         limiter.block(charges(), second).await.map(drop),
         limiter.unblock(charges()).await.map(drop),

@@ -87,7 +87,7 @@ fn they_are_a_map() {
         };
         let (policy, mut model) = (policy("api", "1/min"), HashMap::new());
         let keys = [5, 60, 900, 12_000][next(4) as usize];
-        for _ in 0..20_000 {
+        for _ in 0..4_000 {
             let (key, limit) = (next(keys), 2 + next(100));
             match next(5) {
                 0..3 if model.len() < Policy::MAX_KEY_QUOTAS => {
@@ -110,7 +110,7 @@ fn they_are_a_map() {
     }
 }
 
-/// Threads that read a quota see an old or a new one, never a part of each, while tables grow.
+/// Threads that read a quota see an old or a new one, never a part of each, while the table grows.
 #[test]
 fn a_reader_sees_whole_quotas() {
     let policy = policy("api", "7/7s");
@@ -127,11 +127,11 @@ fn a_reader_sees_whole_quotas() {
                 }
             });
         }
-        for key in 0..30_000_u64 {
+        for key in 0..4_000_u64 {
             policy.set_key_quota("acme", quotas[key as usize % 2], far()).unwrap();
             policy.set_key_quota(key, quotas[0], far()).unwrap();
-            if key >= 3_000 {
-                policy.remove_key_quota(key - 3_000);
+            if key >= 400 {
+                policy.remove_key_quota(key - 400);
             }
         }
         stop.store(true, Ordering::Relaxed);

@@ -270,7 +270,7 @@ fn forbidden(edges: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
     found
 }
 
-/// Returns the types whose own `impl` blocks stand in several files.
+/// Returns the types whose own `impl` blocks stand outside of one folder and the folders below it.
 fn spread(sources: &BTreeMap<String, Source>) -> BTreeSet<String> {
     let mut places: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for source in sources.values() {
@@ -287,7 +287,10 @@ fn spread(sources: &BTreeMap<String, Source>) -> BTreeSet<String> {
             }
         }
     }
-    let spread = places.iter().filter(|(_, files)| files.len() > 1);
+    let spread = places.iter().filter(|(_, files)| {
+        let folders: Vec<String> = files.iter().map(|file| parent(file)).collect();
+        !folders.iter().any(|folder| folders.iter().all(|other| is_in(other, folder)))
+    });
     spread
         .map(|(name, files)| {
             format!("impl of {name}: {}", Vec::from_iter(files.iter().copied()).join(", "))

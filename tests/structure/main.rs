@@ -17,7 +17,6 @@ use std::{
 /// that it begins with; a row imports from itself and from the rows above it.
 const ROWS: &[&[&str]] = &[
     &["error", "random", "sync", "clock", "key"],
-    &["serialized"],
     &["decision/standing"],
     &["quota"],
     &["algorithm"],
@@ -171,4 +170,25 @@ fn each_example_is_listed() {
         }
     }
     assert!(listed > 5, "the examples are here");
+}
+
+/// Each step of `./scripts/test` runs in one job of the workflow.
+#[test]
+fn each_step_has_a_job() {
+    let script = fs::read_to_string("scripts/test").expect("UTF-8");
+    let lanes = script.lines().filter_map(|line| {
+        let list = line.strip_prefix("WAITING=(").or_else(|| line.strip_prefix("COMPUTING=("))?;
+        list.strip_suffix(')')
+    });
+    // The step `build` runs before those that need its programs.
+    let steps: Vec<_> =
+        lanes.flat_map(str::split_whitespace).filter(|step| *step != "build").collect();
+    assert!(steps.len() > 15, "the steps are found: {steps:?}");
+    let workflow = fs::read_to_string(".github/workflows/test.yml").expect("UTF-8");
+    let rows = workflow.lines().filter_map(|line| line.strip_prefix("          - "));
+    let mut jobs: Vec<_> = rows.flat_map(str::split_whitespace).collect();
+    jobs.sort_unstable();
+    let mut wanted = steps;
+    wanted.sort_unstable();
+    assert_eq!(jobs, wanted);
 }

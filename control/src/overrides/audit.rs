@@ -1,16 +1,16 @@
 //! The audit log.
 
 use std::{
+    collections::VecDeque,
     fmt,
+    sync::{Mutex, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    entry::redacted,
-    time::{millis, optional_millis},
-};
+use super::{Change, entry::redacted};
+use crate::time::{from_millis, millis, optional_millis};
 
 /// The number of entries that the audit log keeps.
 pub(super) const MAX_AUDIT: usize = 10_000;
@@ -65,11 +65,6 @@ pub enum AuditAction {
     Block,
     /// A key was unblocked.
     Unblock,
-    /// Redis had lost overrides, and an instance that knew them has put them back.
-    Restore,
-    /// Redis had lost changes, and it is not known whether overrides are lost, or are in force although they
-    /// were removed.
-    Loss,
 }
 
 /// An action that is not an override, for the audit log.
@@ -91,56 +86,59 @@ pub struct NewAuditEntry {
     pub reason: String,
 }
 
+/// The audit log of overrides that are kept in memory.
+#[derive(Debug, Default)]
+pub(super) struct MemoryAudit(Mutex<VecDeque<AuditEntry>>);
+
 impl AuditEntry {
-    /// Creates an entry about no policy. Its time is set when it is added to the log.
-    pub(super) fn new(
-        action: AuditAction,
-        by: impl Into<String>,
-        reason: impl Into<String>,
-    ) -> Self {
-        Self {
-            time: UNIX_EPOCH,
-            action,
-            policy: None,
-            key: None,
-            before: None,
-            after: None,
-            until: None,
-            version: None,
-            by: by.into(),
-            reason: reason.into(),
-        }
+    /// Creates an entry. Its time is set when it is added to the log.
+    pub(super) fn new(new: NewAuditEntry) -> Self {
+        let NewAuditEntry { action, policy, key, before, after, by, reason } = new;
+        let (time, policy) = (UNIX_EPOCH, Some(policy));
+        Self { time, action, policy, key, before, after, until: None, version: None, by, reason }
     }
 }
 
+impl MemoryAudit {
+    /// Adds an entry about a change.
+    pub(super) fn push_change(&self, mut entry: AuditEntry, change: &Change) {
+        entry.before = change.before.as_ref().map(|before| before.kind.to_string());
+        entry.version = Some(change.version);
+        self.push(entry, change.version / 1_000);
+    }
+
+    pub(super) fn push(&self, entry: AuditEntry, now_millis: u64) {
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if entries.len() >= MAX_AUDIT {
+            entries.pop_front();
+        }
+        entries.push_back(AuditEntry { time: from_millis(now_millis), ..entry });
+    }
+
+    /// Returns the newest entries, the newest first.
+    pub(super) fn newest(&self, count: usize) -> Vec<AuditEntry> {
+        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.iter().rev().take(count).cloned().collect()
+    }
+}
+
+/// Prints no key in the clear.
 impl fmt::Debug for AuditEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AuditEntry")
-            .field("time", &self.time)
-            .field("action", &self.action)
-            .field("policy", &self.policy)
-            .field("key", &self.key.as_deref().map(redacted))
-            .field("before", &self.before)
-            .field("after", &self.after)
-            .field("until", &self.until)
-            .field("version", &self.version)
-            .field("by", &self.by)
-            .field("reason", &self.reason)
-            .finish()
+        let key = self.key.as_deref().map(redacted);
+        let mut f = f.debug_struct("AuditEntry");
+        f.field("time", &self.time).field("action", &self.action).field("policy", &self.policy);
+        f.field("key", &key).field("by", &self.by).finish_non_exhaustive()
     }
 }
 
+/// Prints no key in the clear.
 impl fmt::Debug for NewAuditEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NewAuditEntry")
-            .field("action", &self.action)
-            .field("policy", &self.policy)
-            .field("key", &self.key.as_deref().map(redacted))
-            .field("before", &self.before)
-            .field("after", &self.after)
-            .field("by", &self.by)
-            .field("reason", &self.reason)
-            .finish()
+        let key = self.key.as_deref().map(redacted);
+        let mut f = f.debug_struct("NewAuditEntry");
+        f.field("action", &self.action).field("policy", &self.policy);
+        f.field("key", &key).field("by", &self.by).finish_non_exhaustive()
     }
 }
 
@@ -152,8 +150,6 @@ impl fmt::Display for AuditAction {
             Self::Reset => "reset",
             Self::Block => "block",
             Self::Unblock => "unblock",
-            Self::Restore => "restore",
-            Self::Loss => "loss",
         })
     }
 }

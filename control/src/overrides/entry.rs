@@ -1,7 +1,6 @@
-//! An override, the request for one, and the mark of a removed one.
+//! An override, and the request for one.
 
 use std::{
-    collections::BTreeMap,
     fmt,
     mem::discriminant,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -11,11 +10,11 @@ use std::{
 use plimsoll::{Key, Quota};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    OverrideError,
+use super::{OverrideError, apply::Entries};
+use crate::{
+    Registered, Registry,
     time::{from_millis, millis, optional_millis},
 };
-use crate::{Registered, Registry};
 
 /// A change of a policy, or of one key under it, that an operator has made.
 ///
@@ -84,17 +83,6 @@ const MAX_KEY_BYTES: usize = 1_024;
 const MAX_BY_BYTES: usize = 128;
 const MAX_REASON_BYTES: usize = 1_000;
 
-/// The removed overrides by their fields.
-pub(super) type Marks = BTreeMap<String, Mark>;
-
-/// The mark of a removed override, so that an older copy of it is not put back.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Mark {
-    /// The version of the removal.
-    pub(super) version: u64,
-    pub(super) until_millis: u64,
-}
-
 impl NewOverride {
     /// Checks the request, and returns the policy with the key that it is about.
     pub(super) fn check(
@@ -116,6 +104,20 @@ impl NewOverride {
             _ => {}
         }
         Ok((policy, key))
+    }
+
+    /// Returns the override at this version, which is the time in microseconds.
+    pub(super) fn at(&self, version: u64) -> Override {
+        Override {
+            policy: self.policy.clone(),
+            key: self.key.clone(),
+            kind: self.kind,
+            until: self.until,
+            since: from_millis(version / 1_000),
+            by: self.by.clone(),
+            reason: self.reason.clone(),
+            version,
+        }
     }
 }
 
@@ -196,17 +198,41 @@ pub(super) fn field(policy: &str, key: Option<&Key>) -> String {
     field.0
 }
 
-/// Returns the override of a request at this version, which is the time in microseconds.
-pub(super) fn new_entry(new: &NewOverride, version: u64) -> Override {
-    Override {
-        policy: new.policy.clone(),
-        key: new.key.clone(),
-        kind: new.kind,
-        until: new.until,
-        since: from_millis(version / 1_000),
-        by: new.by.clone(),
-        reason: new.reason.clone(),
-        version,
+/// Returns the field of an override, by its key or by the digest of the key. The registry need not have its
+/// policy.
+pub(super) fn find_field(
+    registry: &Registry,
+    entries: &Entries,
+    policy: &str,
+    key: Option<&str>,
+) -> Result<String, OverrideError> {
+    let found = find(registry, policy, key);
+    let by_key = found.map(|(_, key)| field(policy, key.as_ref()));
+    if by_key.as_ref().is_ok_and(|field| entries.contains_key(field)) {
+        return by_key;
+    }
+    let is_named = |entry: &&Override| {
+        let (Some(known), Some(key)) = (&entry.key, key) else {
+            return entry.key.is_none() == key.is_none();
+        };
+        known == key || (key.starts_with('#') && shown_key(registry, policy, known) == key)
+    };
+    let mut of_policy = entries.iter().filter(|(_, entry)| entry.policy == policy);
+    let named = of_policy.find(|(_, entry)| is_named(entry)).map(|(field, _)| field.clone());
+    match (named, by_key) {
+        (Some(field), _) => Ok(field),
+        (None, Err(OverrideError::Key(_))) if key.is_some_and(|key| key.starts_with('#')) => {
+            Err(OverrideError::NotFound)
+        }
+        (None, by_key) => by_key,
+    }
+}
+
+/// Returns the digest of a key under a policy.
+pub(super) fn shown_key(registry: &Registry, policy: &str, text: &str) -> String {
+    match find(registry, policy, Some(text)) {
+        Ok((_, Some(key))) => digest(&key),
+        _ => digest(&Key::from(text)),
     }
 }
 
@@ -223,32 +249,23 @@ pub(crate) fn redacted(key: &str) -> String {
     if is_digest { key.to_owned() } else { digest(&Key::from(key)) }
 }
 
+/// Prints no key in the clear.
 impl fmt::Debug for Override {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Override")
-            .field("policy", &self.policy)
-            .field("key", &self.key.as_deref().map(redacted))
-            .field("kind", &self.kind)
-            .field("until", &self.until)
-            .field("since", &self.since)
-            .field("by", &self.by)
-            .field("reason", &self.reason)
-            .field("version", &self.version)
-            .finish()
+        let key = self.key.as_deref().map(redacted);
+        let mut f = f.debug_struct("Override");
+        f.field("policy", &self.policy).field("key", &key).field("kind", &self.kind);
+        f.field("until", &self.until).field("version", &self.version).finish_non_exhaustive()
     }
 }
 
+/// Prints no key in the clear.
 impl fmt::Debug for NewOverride {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NewOverride")
-            .field("policy", &self.policy)
-            .field("key", &self.key.as_deref().map(redacted))
-            .field("kind", &self.kind)
-            .field("until", &self.until)
-            .field("by", &self.by)
-            .field("reason", &self.reason)
-            .field("version", &self.version)
-            .finish()
+        let key = self.key.as_deref().map(redacted);
+        let mut f = f.debug_struct("NewOverride");
+        f.field("policy", &self.policy).field("key", &key).field("kind", &self.kind);
+        f.field("until", &self.until).field("version", &self.version).finish_non_exhaustive()
     }
 }
 

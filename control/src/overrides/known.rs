@@ -3,81 +3,85 @@
 use std::sync::Arc;
 
 use super::{
-    Change, NewOverride, Override, OverrideError,
-    apply::Entries,
-    entry::{Mark, Marks, new_entry},
-    error::MAX_OVERRIDES,
-    redis::{Poll, Restored},
-    report,
-    time::to_millis,
+    Change, NewOverride, OverrideError, apply::Entries, error::MAX_OVERRIDES, redis::Poll, report,
 };
-
-/// The time for which a removal is known. The script has it too.
-const MARK_TTL_MILLIS: u64 = 7 * 86_400_000;
+use crate::time::to_millis;
 
 /// The overrides as this process knows them.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) entries: Arc<Entries>,
-    pub(super) marks: Arc<Marks>,
     pub(super) version: u64,
-    /// The time at which lost overrides were put back.
-    pub(super) generation: u64,
+    /// The time at which the store began to keep overrides, or 0 if it is not known.
+    pub(super) epoch: u64,
+    /// True if a change has shown that the store had lost others.
+    pub(super) has_lost: bool,
     /// The time of the store less that of the clock, in microseconds.
     pub(super) ahead_micros: i64,
     /// The time of the clock when the store answered last, in microseconds.
-    pub(super) heard_micros: u64,
+    pub(super) last_reply_micros: u64,
     /// The reason for which the store does not answer.
     pub(super) store_error: Option<String>,
     /// The reason for which an override is not applied.
     pub(super) error: Option<String>,
-    /// The number of times that this process has put back overrides.
-    pub(super) restores: u64,
-    /// The number of overrides that this process could not decide about when it put back others.
-    pub(super) undecided: u64,
+    /// The number of times that the store had lost changes that this process knew.
+    pub(super) losses: u64,
+    /// The overrides that the store has lost. Ended ones, and those that were set again, are none.
+    pub(super) lost: Entries,
+}
+
+/// A change of one override.
+#[derive(Clone, Copy)]
+pub(super) enum Edit<'a> {
+    Set(&'a NewOverride),
+    /// Removes the override if it has this version, or any version for `None`.
+    Remove(Option<u64>),
+}
+
+impl Edit<'_> {
+    /// Returns the version that the override must have.
+    pub(super) fn expected(self) -> Option<u64> {
+        match self {
+            Self::Set(new) => new.version,
+            Self::Remove(expected) => expected,
+        }
+    }
 }
 
 impl Known {
-    /// Sets an override by the rules of the script, for overrides in memory.
-    pub(super) fn set(
+    /// Changes an override by the rules of the script, for overrides in memory.
+    pub(super) fn change(
         &mut self,
         field: &str,
-        new: &NewOverride,
+        edit: Edit<'_>,
         now_millis: u64,
     ) -> Result<Change, OverrideError> {
         let before = self.entries.get(field).filter(|it| it.is_in_force(now_millis)).cloned();
         let found = before.as_ref().map_or(0, |it| it.version);
-        if let Some(expected) = new.version.filter(|version| *version != found) {
+        if let (Edit::Remove(_), None) = (edit, &before) {
+            return Err(OverrideError::NotFound);
+        }
+        if let Some(expected) = edit.expected().filter(|version| *version != found) {
             return Err(OverrideError::Conflict { expected, found });
         }
-        if new.until.is_some_and(|until| to_millis(until) <= now_millis) {
-            return Err(OverrideError::past());
-        }
-        if !self.entries.contains_key(field) && self.entries.len() >= MAX_OVERRIDES {
-            return Err(OverrideError::TooMany);
-        }
-        let version = self.next_version(now_millis);
-        let after = new_entry(new, version);
-        Arc::make_mut(&mut self.entries).insert(field.to_owned(), after.clone());
-        Ok(Change { before, after: Some(after), version, ..Change::default() })
-    }
-
-    /// Removes an override, for overrides in memory.
-    pub(super) fn remove(
-        &mut self,
-        field: &str,
-        expected: Option<u64>,
-        now_millis: u64,
-    ) -> Result<Change, OverrideError> {
-        let before = self.entries.get(field).filter(|it| it.is_in_force(now_millis)).cloned();
-        let before = before.ok_or(OverrideError::NotFound)?;
-        if let Some(expected) = expected.filter(|version| *version != before.version) {
-            return Err(OverrideError::Conflict { expected, found: before.version });
-        }
-        Arc::make_mut(&mut self.entries).remove(field);
-        let before = Some(before);
-        let version = self.next_version(now_millis);
-        Ok(Change { before, version, ..Change::default() })
+        // Versions are times, so that they grow even after the store has lost its data.
+        let version = (self.version + 1).max(now_millis * 1_000);
+        let after = match edit {
+            Edit::Remove(_) => None,
+            Edit::Set(new) if new.until.is_some_and(|until| to_millis(until) <= now_millis) => {
+                return Err(OverrideError::past());
+            }
+            Edit::Set(_)
+                if !self.entries.contains_key(field) && self.entries.len() >= MAX_OVERRIDES =>
+            {
+                return Err(OverrideError::TooMany);
+            }
+            Edit::Set(new) => Some(new.at(version)),
+        };
+        let change = Change { before, after, version, ..Change::default() };
+        self.put(field, &change);
+        self.version = version;
+        Ok(change)
     }
 
     /// Takes over a change of the store, if it is the only one since the known version. Returns whether it
@@ -85,6 +89,8 @@ impl Known {
     pub(super) fn take(&mut self, field: &str, previous: u64, change: &Change) -> bool {
         self.set_store_error(None);
         if self.version != previous {
+            // The next poll reports it.
+            self.has_lost |= previous < self.version;
             return false;
         }
         self.put(field, change);
@@ -94,17 +100,12 @@ impl Known {
 
     /// Takes over a change, while others may be unknown.
     pub(super) fn put(&mut self, field: &str, change: &Change) {
-        let (entries, marks) = (Arc::make_mut(&mut self.entries), Arc::make_mut(&mut self.marks));
-        if let Some(after) = &change.after {
-            entries.insert(field.to_owned(), after.clone());
-            marks.remove(field);
-            return;
+        let entries = Arc::make_mut(&mut self.entries);
+        match &change.after {
+            Some(after) => drop(entries.insert(field.to_owned(), after.clone())),
+            None => drop(entries.remove(field)),
         }
-        entries.remove(field);
-        if marks.len() < MAX_OVERRIDES {
-            let until_millis = change.version / 1_000 + MARK_TTL_MILLIS;
-            marks.insert(field.to_owned(), Mark { version: change.version, until_millis });
-        }
+        self.lost.remove(field);
     }
 
     /// Notes why the store does not answer, or that it does.
@@ -119,33 +120,31 @@ impl Known {
         self.error = error;
     }
 
-    /// Notes that this process has put back overrides.
-    pub(super) fn set_restored(&mut self, restored: &Restored) {
-        self.restores += 1;
-        report::restored(restored.count);
-        if restored.undecided > 0 {
-            self.undecided += restored.undecided;
-            report::undecided(restored.undecided);
+    /// Takes over what the store has answered at this time of the clock. Returns whether it had lost changes.
+    pub(super) fn follow(&mut self, poll: Poll, clock_micros: u64) -> bool {
+        self.ahead_micros = poll.now_micros as i64 - clock_micros as i64;
+        self.last_reply_micros = clock_micros;
+        let now_millis = poll.now_micros / 1_000;
+        let is_another = ![0, poll.epoch].contains(&self.epoch);
+        self.epoch = poll.epoch;
+        // The next poll removes the overrides that have ended meanwhile.
+        let Some(entries) = poll.changed else {
+            self.forget_ended(now_millis);
+            return false;
+        };
+        let is_older = self.has_lost || poll.version < self.version || is_another;
+        if is_older {
+            let known = self.entries.iter().filter(|(_, entry)| entry.is_in_force(now_millis));
+            self.lost.extend(known.map(|(field, entry)| (field.clone(), entry.clone())));
         }
-    }
-
-    /// Notes the time of the store, and the time of the clock at which it arrived.
-    pub(super) fn hear(&mut self, now_micros: u64, clock_micros: u64) {
-        self.ahead_micros = now_micros as i64 - clock_micros as i64;
-        self.heard_micros = clock_micros;
-    }
-
-    /// Takes over what the store has answered.
-    pub(super) fn follow(&mut self, poll: Poll) {
-        self.generation = poll.generation;
-        match poll.changed {
-            // What has ended meanwhile is removed by the next poll.
-            Some((entries, marks)) => {
-                (self.entries, self.marks) = (Arc::new(entries), Arc::new(marks));
-                self.version = poll.version;
-            }
-            None => self.forget_ended(poll.now_micros / 1_000),
-        }
+        self.lost.retain(|field, lost| {
+            let is_back = entries.get(field).is_some_and(|it| it.version >= lost.version);
+            !is_back && lost.is_in_force(now_millis)
+        });
+        self.losses += u64::from(is_older);
+        self.entries = Arc::new(entries);
+        (self.version, self.has_lost) = (poll.version, false);
+        is_older
     }
 
     /// Forgets the overrides that have ended.
@@ -153,29 +152,12 @@ impl Known {
         if self.entries.values().any(|entry| !entry.is_in_force(now_millis)) {
             Arc::make_mut(&mut self.entries).retain(|_, entry| entry.is_in_force(now_millis));
         }
-        if self.marks.values().any(|mark| mark.until_millis <= now_millis) {
-            Arc::make_mut(&mut self.marks).retain(|_, mark| now_millis < mark.until_millis);
-        }
+        self.lost.retain(|_, lost| lost.is_in_force(now_millis));
     }
 
-    /// Returns the overrides and marks that have ended, by their fields and versions.
+    /// Returns the overrides that have ended, by their fields and versions.
     pub(super) fn ended(&self, now_millis: u64) -> Vec<(String, u64)> {
         let ended = self.entries.iter().filter(|(_, entry)| !entry.is_in_force(now_millis));
-        let ended = ended.map(|(field, entry)| (field.clone(), entry.version));
-        let marks = self.marks.iter().filter(|(_, mark)| mark.until_millis <= now_millis);
-        ended.chain(marks.map(|(field, mark)| (field.clone(), mark.version))).collect()
-    }
-
-    /// Versions are times, so that they grow even after the store has lost its data.
-    fn next_version(&mut self, now_millis: u64) -> u64 {
-        self.version = (self.version + 1).max(now_millis * 1_000);
-        self.version
-    }
-}
-
-impl Override {
-    /// Returns whether the override applies at this time.
-    pub(super) fn is_in_force(&self, now_millis: u64) -> bool {
-        self.until.is_none_or(|until| now_millis < to_millis(until))
+        ended.map(|(field, entry)| (field.clone(), entry.version)).collect()
     }
 }

@@ -7,15 +7,12 @@ mod config;
 mod entry;
 mod error;
 mod known;
-mod memory;
-mod names;
 #[allow(clippy::module_inception, reason = "the type has the name of its module")]
 mod overrides;
 mod redis;
 mod report;
-mod shared;
+mod state;
 mod tasks;
-mod time;
 mod tls;
 
 pub(crate) use self::entry::{digest, redacted};

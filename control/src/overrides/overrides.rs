@@ -7,14 +7,13 @@ use plimsoll::{Clock, Limiter, SystemClock};
 use super::{
     AuditAction, AuditEntry, Change, InForce, NewAuditEntry, NewOverride, Override, OverrideError,
     apply::Target,
-    audit::MAX_AUDIT,
+    audit::{MAX_AUDIT, MemoryAudit},
     config::OverridesConfig,
-    entry::{check_author, field, find},
+    entry::{check_author, field, find, find_field, shown_key},
     error::MAX_OVERRIDES,
-    memory::MemoryAudit,
-    names::{find_field, shown_key},
+    known::Edit,
     redis::RedisBackend,
-    shared::{Backend, Shared},
+    state::{Backend, OverridesState},
     tasks::Tasks,
 };
 use crate::{Registry, StoreKind};
@@ -25,7 +24,7 @@ use crate::{Registry, StoreKind};
 #[doc = include_str!("../../docs/overrides.md")]
 #[derive(Clone)]
 pub struct Overrides {
-    shared: Arc<Shared>,
+    state: Arc<OverridesState>,
     tasks: Arc<Tasks>,
     shows_keys: bool,
 }
@@ -38,14 +37,14 @@ pub struct OverridesStatus {
     pub version: u64,
     /// The time since Redis has answered. If it is more than 2 s, changes of other instances may be unknown
     /// here. It is zero for overrides in memory.
-    pub unheard: Duration,
+    pub since_reply: Duration,
     /// The reason for which Redis does not answer, or for which an override is not applied here.
     pub error: Option<String>,
-    /// The number of times that this process has put back overrides that Redis had lost.
-    pub restores: u64,
-    /// The number of overrides that may be lost, or in force although they were removed, because this process
-    /// could not decide about them when it put back others.
-    pub undecided: u64,
+    /// The number of times that Redis had lost changes that this process knew.
+    pub losses: u64,
+    /// The overrides that Redis has lost, as this process knew them. They are not in force any more. One that was
+    /// set again, or that would have ended meanwhile, is none of them.
+    pub lost: Vec<Override>,
 }
 
 impl Overrides {
@@ -81,15 +80,15 @@ impl Overrides {
         let backend = RedisBackend::new(url, &config.prefix, config.is_passive)?;
         let backend = Backend::Redis(Box::new(backend));
         let clock = Arc::new(SystemClock::new());
-        let shared = Arc::new(Shared::new(Target { registry, limiter }, backend, clock));
-        match shared.poll().await {
+        let state = Arc::new(OverridesState::new(Target { registry, limiter }, backend, clock));
+        match state.poll().await {
             Err(error) if !config.is_lazy => return Err(error),
-            _ => drop(shared.follow().await),
+            _ => state.follow().await,
         }
-        shared.measure();
+        state.measure();
         let tasks = Tasks::default();
-        tasks.start(&shared);
-        Ok(Self { shared, tasks: Arc::new(tasks), shows_keys: false })
+        tasks.start(&state);
+        Ok(Self { state, tasks: Arc::new(tasks), shows_keys: false })
     }
 
     /// Creates overrides of this process alone. They are lost when it ends.
@@ -103,8 +102,8 @@ impl Overrides {
     pub fn in_memory_with_clock(registry: Registry, limiter: Limiter, clock: impl Clock) -> Self {
         let backend = Backend::Memory(MemoryAudit::default());
         let target = Target { registry, limiter };
-        let shared = Arc::new(Shared::new(target, backend, Arc::new(clock)));
-        Self { shared, tasks: Arc::default(), shows_keys: false }
+        let state = Arc::new(OverridesState::new(target, backend, Arc::new(clock)));
+        Self { state, tasks: Arc::default(), shows_keys: false }
     }
 
     /// Returns a handle that shows keys as operators write them, in its lists and in the audit entries of its
@@ -123,15 +122,20 @@ impl Overrides {
     /// [version](NewOverride::version), if there are [`MAX`](Self::MAX) other overrides, or if the change
     /// could not be stored. A change that is stored is no error: see [`Change::not_applied`].
     pub async fn set(&self, new: NewOverride) -> Result<Change, OverrideError> {
-        let shared = &self.shared;
-        let (policy, key) = new.check(&shared.target.registry)?;
-        self.tasks.start(shared);
+        let (policy, key) = new.check(&self.state.target.registry)?;
+        self.tasks.start(&self.state);
         let field = field(policy.policy().name(), key.as_ref());
-        let mut entry = AuditEntry::new(AuditAction::Set, &new.by, &new.reason);
-        (entry.policy, entry.until) = (Some(new.policy.clone()), new.until);
-        entry.key = new.key.clone().map(|key| self.shown_key(&new.policy, key));
-        entry.after = Some(new.kind.to_string());
-        let change = shared.set(&field, &new, entry).await?;
+        let mut entry = AuditEntry::new(NewAuditEntry {
+            action: AuditAction::Set,
+            policy: new.policy.clone(),
+            key: new.key.clone().map(|key| self.shown_key(&new.policy, key)),
+            before: None,
+            after: Some(new.kind.to_string()),
+            by: new.by.clone(),
+            reason: new.reason.clone(),
+        });
+        entry.until = new.until;
+        let change = self.state.change(&field, Edit::Set(&new), entry).await?;
         Ok(self.applied(&new.policy, &field, change).await)
     }
 
@@ -162,32 +166,37 @@ impl Overrides {
         reason: &str,
     ) -> Result<Change, OverrideError> {
         check_author(by, reason)?;
-        let shared = &self.shared;
         let find = || {
-            let entries = Arc::clone(&shared.known().entries);
-            let field = find_field(&shared.target.registry, &entries, policy, key)?;
+            let entries = Arc::clone(&self.state.known().entries);
+            let field = find_field(&self.state.target.registry, &entries, policy, key)?;
             Ok((entries.get(&field).cloned(), field))
         };
         let (known, field) = match find() {
             // Another instance may have set it since the last poll.
             Err(OverrideError::UnknownPolicy { .. } | OverrideError::NotFound) => {
-                shared.poll().await.and_then(|_| find())?
+                self.state.poll().await.and_then(|_| find())?
             }
             found => found?,
         };
         let key = known.map_or_else(|| key.map(Into::into), |known| known.key);
-        let mut entry = AuditEntry::new(AuditAction::Remove, by, reason);
-        entry.policy = Some(policy.into());
-        entry.key = key.map(|key| self.shown_key(policy, key));
-        let change = shared.remove(&field, version, entry).await?;
+        let entry = AuditEntry::new(NewAuditEntry {
+            action: AuditAction::Remove,
+            policy: policy.into(),
+            key: key.map(|key| self.shown_key(policy, key)),
+            before: None,
+            after: None,
+            by: by.into(),
+            reason: reason.into(),
+        });
+        let change = self.state.change(&field, Edit::Remove(version), entry).await?;
         Ok(self.applied(policy, &field, change).await)
     }
 
     /// Returns the overrides that are in force, by policy and key.
     #[must_use]
     pub fn list(&self) -> Vec<Override> {
-        let now_millis = self.shared.now_millis();
-        let entries = Arc::clone(&self.shared.known().entries);
+        let now_millis = self.state.now_millis();
+        let entries = Arc::clone(&self.state.known().entries);
         let in_force = entries.values().filter(|entry| entry.is_in_force(now_millis));
         in_force.map(|entry| self.shown(entry.clone())).collect()
     }
@@ -195,13 +204,13 @@ impl Overrides {
     /// Returns how well this process follows the overrides.
     #[must_use]
     pub fn status(&self) -> OverridesStatus {
-        let known = self.shared.known();
+        let known = self.state.known();
         OverridesStatus {
             version: known.version,
-            unheard: self.shared.unheard(&known),
+            since_reply: self.state.since_reply(&known),
             error: known.store_error.clone().or_else(|| known.error.clone()),
-            restores: known.restores,
-            undecided: known.undecided,
+            losses: known.losses,
+            lost: known.lost.values().map(|entry| self.shown(entry.clone())).collect(),
         }
     }
 
@@ -212,7 +221,7 @@ impl Overrides {
     /// Returns an error if Redis does not answer.
     pub async fn audit(&self, count: usize) -> Result<Vec<AuditEntry>, OverrideError> {
         let count = count.min(Self::MAX_AUDIT);
-        match &self.shared.backend {
+        match &self.state.backend {
             Backend::Memory(audit) => Ok(audit.newest(count)),
             Backend::Redis(backend) => backend.audit(count).await,
         }
@@ -225,12 +234,10 @@ impl Overrides {
     /// Returns an error if a value is not allowed, or if Redis does not answer.
     pub async fn record(&self, new: NewAuditEntry) -> Result<(), OverrideError> {
         self.check(&new)?;
-        let mut entry = AuditEntry::new(new.action, new.by, new.reason);
-        entry.key = new.key.map(|key| self.shown_key(&new.policy, key));
-        entry.policy = Some(new.policy);
-        (entry.before, entry.after) = (new.before, new.after);
-        match &self.shared.backend {
-            Backend::Memory(audit) => audit.push(entry, self.shared.now_millis()),
+        let key = new.key.map(|key| self.shown_key(&new.policy, key));
+        let entry = AuditEntry::new(NewAuditEntry { key, ..new });
+        match &self.state.backend {
+            Backend::Memory(audit) => audit.push(entry, self.state.now_millis()),
             Backend::Redis(backend) => backend.note(&entry).await?,
         }
         Ok(())
@@ -239,19 +246,19 @@ impl Overrides {
     /// Returns the registry and the limiter to which the overrides are applied.
     #[cfg(feature = "admin")]
     pub(crate) fn target(&self) -> (Registry, Limiter) {
-        let Target { registry, limiter } = &self.shared.target;
+        let Target { registry, limiter } = &self.state.target;
         (registry.clone(), limiter.clone())
     }
 
     /// Checks an entry for the audit log, before the action is done.
     pub(crate) fn check(&self, new: &NewAuditEntry) -> Result<(), OverrideError> {
         check_author(&new.by, &new.reason)?;
-        find(&self.shared.target.registry, &new.policy, new.key.as_deref()).map(drop)
+        find(&self.state.target.registry, &new.policy, new.key.as_deref()).map(drop)
     }
 
     /// Returns the connection to Redis, if there is one.
     pub(crate) fn redis(&self) -> Option<&RedisBackend> {
-        match &self.shared.backend {
+        match &self.state.backend {
             Backend::Memory(_) => None,
             Backend::Redis(backend) => Some(backend),
         }
@@ -259,31 +266,31 @@ impl Overrides {
 
     /// Applies a change that is stored.
     async fn applied(&self, policy: &str, field: &str, change: Change) -> Change {
-        let not_applied = self.shared.follow_one(field).await.err();
+        let not_applied = self.state.follow_one(field).await.err();
         let in_force_before = self.in_force(policy, field, change.before.as_ref());
         let in_force_after = self.in_force(policy, field, change.after.as_ref());
         let shown = |entry: Option<Override>| entry.map(|it| self.shown(it));
         let (before, after) = (shown(change.before), shown(change.after));
-        let unread = self.shared.unread(change.version).await;
+        let unread = self.state.unread(change.version).await;
         Change { before, after, in_force_before, in_force_after, not_applied, unread, ..change }
     }
 
     /// Returns the limit in force if `entry` is the override of this field.
     fn in_force(&self, policy: &str, of: &str, entry: Option<&Override>) -> Option<InForce> {
-        let registered = self.shared.target.registry.get(policy);
+        let registered = self.state.target.registry.get(policy);
         let whole = field(policy, None);
         if of == whole {
             return InForce::under(registered.as_ref(), entry, None);
         }
-        let now_millis = self.shared.now_millis();
-        let of_policy = self.shared.known().entries.get(&whole).cloned();
+        let now_millis = self.state.now_millis();
+        let of_policy = self.state.known().entries.get(&whole).cloned();
         let of_policy = of_policy.filter(|it| it.is_in_force(now_millis));
         InForce::under(registered.as_ref(), of_policy.as_ref(), entry)
     }
 
     /// Returns the form of a key that this handle shows.
     fn shown_key(&self, policy: &str, text: String) -> String {
-        if self.shows_keys { text } else { shown_key(&self.shared.target.registry, policy, &text) }
+        if self.shows_keys { text } else { shown_key(&self.state.target.registry, policy, &text) }
     }
 
     fn shown(&self, mut entry: Override) -> Override {
@@ -304,10 +311,7 @@ mod tests {
     use plimsoll::{ManualClock, Policy, Quota};
 
     use super::*;
-    use crate::{
-        KeyType, Offender, OverrideKind, Source,
-        overrides::{digest, time::from_millis},
-    };
+    use crate::{KeyType, Offender, OverrideKind, Source, overrides::digest, time::from_millis};
 
     const START_MICROS: u64 = 1_000_000_000_000;
 
@@ -357,11 +361,13 @@ mod tests {
         let shown: Vec<_> = overrides.list().into_iter().map(|it| it.key).collect();
         assert_eq!(shown, [None, Some(digest(&42.into()))]);
         clock.advance(Duration::from_secs(60));
-        assert!(overrides.shared.follow().await.is_empty());
+        overrides.state.follow().await;
+        assert_eq!(overrides.status().error, None);
         assert_eq!((limit(&service, 42), limit(&service, 7)), (9, 1));
         clock.advance(Duration::from_secs(60));
         assert!(overrides.list().is_empty());
-        assert!(overrides.shared.follow().await.is_empty());
+        overrides.state.follow().await;
+        assert_eq!(overrides.status().error, None);
         assert_eq!(limit(&service, 42), 1);
     }
 
@@ -386,7 +392,7 @@ mod tests {
         let second = overrides.set(next).await.unwrap();
         assert_eq!(second.before, first.after);
         assert!(second.version > first.version);
-        let api = overrides.shared.target.registry.get("api").unwrap();
+        let api = overrides.state.target.registry.get("api").unwrap();
         assert!(!api.is_enabled());
         assert_eq!(api.overridden(), None);
         let third = overrides.remove("api", None, "dora", "done").await.unwrap();
@@ -442,7 +448,7 @@ mod tests {
     async fn a_block_is_lifted_by_its_digest() {
         let Service { overrides, policy, .. } = service();
         overrides.set(new(Some("42"), OverrideKind::Block, None)).await.unwrap();
-        let limiter = overrides.shared.target.limiter.clone();
+        let limiter = overrides.state.target.limiter.clone();
         assert!(!limiter.check(policy.charge(42, 1)).await.unwrap().is_allowed());
         let key = overrides.list()[0].key.clone().expect("it is of a key");
         assert!(key.starts_with('#') && !key.contains("42"), "{key}");
@@ -477,7 +483,7 @@ mod tests {
         assert_eq!(text(unknown).await, "there is no policy \"app\", there are: api");
         assert_eq!(
             Quota::per_minute(1),
-            overrides.shared.target.registry.policies()[0].policy().quota()
+            overrides.state.target.registry.policies()[0].policy().quota()
         );
     }
 }

@@ -8,27 +8,22 @@ use std::{
 };
 
 use redis::{
-    AsyncCommands, Client, ErrorKind, FromRedisValue, RedisError, RedisResult, Script,
-    ServerErrorKind,
+    AsyncCommands, Client, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind,
     aio::{ConnectionManager, ConnectionManagerConfig},
     streams::StreamRangeReply,
 };
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
-    AuditEntry, Change, Override, OverrideError,
-    apply::Entries,
-    audit::MAX_AUDIT,
-    entry::{Mark, Marks},
-    error::MAX_OVERRIDES,
-    time::{from_millis, to_millis},
-    tls,
+    AuditEntry, Change, Override, OverrideError, apply::Entries, audit::MAX_AUDIT,
+    error::MAX_OVERRIDES, known::Edit, tls,
 };
+use crate::time::{from_millis, to_millis};
 
 /// The time to live of the keys. Each instance renews it.
 const TTL: Duration = Duration::from_secs(30 * 86_400);
-/// The fields of the hash that are read: the overrides, the marks, and some more.
-const MAX_FIELDS: usize = 2 * MAX_OVERRIDES + 100;
+/// The fields of the hash that are read: the overrides, and some more.
+const MAX_FIELDS: usize = MAX_OVERRIDES + 100;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time for a command that is sent again, together with its first reply.
@@ -54,19 +49,10 @@ pub(super) struct Poll {
     pub(super) now_micros: u64,
     /// The version, or 0 if there are no overrides.
     pub(super) version: u64,
-    pub(super) generation: u64,
-    /// False if the store has lost changes that the caller knows.
-    pub(super) is_known: bool,
-    /// The overrides and the marks of removed ones, if they have changed.
-    pub(super) changed: Option<(Entries, Marks)>,
-}
-
-/// The effect of putting back overrides.
-pub(super) struct Restored {
-    /// The number of overrides that were put back.
-    pub(super) count: u64,
-    /// The number of overrides for which the caller and the store do not agree.
-    pub(super) undecided: u64,
+    /// The time of the first change in microseconds.
+    pub(super) epoch: u64,
+    /// The overrides, if they have changed.
+    pub(super) changed: Option<Entries>,
 }
 
 /// A change that was made, and the version before it.
@@ -107,91 +93,57 @@ impl RedisBackend {
         let mut arguments = vec![known.to_string()];
         let ended = if self.is_passive { Vec::new() } else { ended };
         arguments.extend(ended.into_iter().flat_map(|(field, it)| [field, it.to_string()]));
-        let mut invocation = self.script.prepare_invoke();
-        invocation.key(&self.entries).key(&self.audit);
         // The polls of a passive process do not renew the time to live.
         let ttl = if self.is_passive { Duration::ZERO } else { TTL };
-        invocation.arg("poll").arg(ttl.as_millis() as u64).arg(MAX_OVERRIDES).arg(arguments);
+        let mut invocation = self.script.prepare_invoke();
+        invocation.key(&self.entries).key(&self.audit).arg("poll").arg(ttl.as_millis() as u64);
+        invocation.arg(MAX_OVERRIDES).arg(MAX_AUDIT).arg(arguments);
         let reply = invocation.invoke_async(&mut self.connection()).await;
-        let (now_micros, version, generation, is_known, fields): (_, _, _, u64, Option<Fields>) =
+        let (now_micros, version, epoch, fields): (_, _, _, Option<Vec<(String, String)>>) =
             reply.map_err(|error| self.failed(&error))?;
         let changed = fields.map(|fields| {
-            let mut changed = (Entries::new(), Marks::new());
-            for (field, value) in fields.into_iter().take(MAX_FIELDS) {
-                match parse_mark(&value) {
-                    Some(mark) => drop(changed.1.insert(field, mark)),
-                    None => changed.0.extend(parse(&value).map(|entry| (field, entry))),
-                }
-            }
-            changed
+            let entry = |(field, value): (String, String)| Some((field, parse(&value)?));
+            fields.into_iter().take(MAX_FIELDS).filter_map(entry).collect()
         });
-        Ok(Poll { now_micros, version, generation, is_known: is_known == 1, changed })
+        Ok(Poll { now_micros, version, epoch, changed })
     }
 
-    /// Stores an override if the one before has the expected version.
-    pub(super) async fn set(
+    /// Changes an override if it has the expected version.
+    pub(super) async fn change(
         &self,
-        known: u64,
         field: &str,
-        entry: Override,
-        expected: Option<u64>,
+        edit: Edit<'_>,
         audit: &AuditEntry,
     ) -> Result<Changed, OverrideError> {
-        let until = entry.until.map_or(0, to_millis).to_string();
-        let expected_text = expected.map(|it| it.to_string()).unwrap_or_default();
-        let (max_audit, known) = (MAX_AUDIT.to_string(), known.to_string());
-        let (field, audit) = (field.into(), json(audit));
-        let arguments = vec![max_audit, known, field, until, json(&entry), expected_text, audit];
-        let reply = self.change("set", MAX_OVERRIDES, arguments).await?;
-        let (before, version, previous) = changed(reply, expected.unwrap_or_default())?;
-        let since = from_millis(version / 1_000);
-        let after = Some(Override { version, since, ..entry });
+        let expected = edit.expected().map(|it| it.to_string()).unwrap_or_default();
+        let mut arguments = vec![json(audit), field.to_owned(), expected];
+        let (operation, after) = match edit {
+            Edit::Remove(_) => ("remove", None),
+            Edit::Set(new) => {
+                let until = new.until.map_or(0, to_millis).to_string();
+                arguments.extend([until, json(&new.at(0))]);
+                ("set", Some(new))
+            }
+        };
+        let (status, version, previous, before) = self.call(operation, arguments).await?;
+        match status.as_str() {
+            "ok" => {}
+            "conflict" => {
+                let expected = edit.expected().unwrap_or_default();
+                return Err(OverrideError::Conflict { expected, found: version });
+            }
+            "missing" => return Err(OverrideError::NotFound),
+            "full" => return Err(OverrideError::TooMany),
+            _ => return Err(OverrideError::past()),
+        }
+        let (before, after) = (before.as_deref().and_then(parse), after.map(|it| it.at(version)));
         let change = Change { before, after, version, ..Change::default() };
         Ok(Changed { change, previous })
     }
 
-    /// Removes an override if it has the expected version.
-    pub(super) async fn remove(
-        &self,
-        known: u64,
-        field: &str,
-        expected: Option<u64>,
-        audit: &AuditEntry,
-    ) -> Result<Changed, OverrideError> {
-        let expected_text = expected.map(|it| it.to_string()).unwrap_or_default();
-        let (max_audit, known) = (MAX_AUDIT.to_string(), known.to_string());
-        let arguments = vec![max_audit, known, field.into(), expected_text, json(audit)];
-        let reply = self.change("remove", MAX_OVERRIDES, arguments).await?;
-        let (before, version, previous) = changed(reply, expected.unwrap_or_default())?;
-        let change = Change { before, version, ..Change::default() };
-        Ok(Changed { change, previous })
-    }
-
-    /// Puts back overrides that the store has lost. Returns `None` if it has lost none.
-    pub(super) async fn restore(
-        &self,
-        version: u64,
-        entries: &Entries,
-        marks: &Marks,
-        audit: &AuditEntry,
-    ) -> Result<Option<Restored>, OverrideError> {
-        let mut arguments = vec![MAX_AUDIT.to_string(), version.to_string(), json(audit)];
-        for (field, entry) in entries {
-            let until = entry.until.map_or(0, to_millis);
-            arguments.extend([field.clone(), format!("{} {until} {}", entry.version, json(entry))]);
-        }
-        for (field, Mark { version, until_millis }) in marks {
-            arguments.extend([field.clone(), format!("{version} {until_millis} -")]);
-        }
-        let (status, count, undecided, _): Reply =
-            self.change("restore", MAX_OVERRIDES, arguments).await?;
-        Ok((status == "restored").then_some(Restored { count, undecided }))
-    }
-
     /// Adds an entry to the audit log.
     pub(super) async fn note(&self, entry: &AuditEntry) -> Result<(), OverrideError> {
-        let _: Reply = self.change("note", MAX_AUDIT, vec![json(entry)]).await?;
-        Ok(())
+        self.call("note", vec![json(entry)]).await.map(drop)
     }
 
     /// Returns the newest entries of the audit log, the newest first.
@@ -290,17 +242,13 @@ impl RedisBackend {
     }
 
     /// Calls the script for a change. It makes a change once, also if the change is sent twice.
-    async fn change<T: FromRedisValue>(
-        &self,
-        operation: &str,
-        max: usize,
-        arguments: Vec<String>,
-    ) -> Result<T, OverrideError> {
+    async fn call(&self, operation: &str, arguments: Vec<String>) -> Result<Reply, OverrideError> {
         let id = RandomState::new().hash_one(());
         let mut invocation = self.script.prepare_invoke();
         invocation.key(&self.entries).key(&self.audit);
         invocation.key(format!("{}:{{overrides}}:reply:{id:016x}", self.prefix));
-        invocation.arg(operation).arg(TTL.as_millis() as u64).arg(max).arg(arguments);
+        invocation.arg(operation).arg(TTL.as_millis() as u64);
+        invocation.arg(MAX_OVERRIDES).arg(MAX_AUDIT).arg(arguments);
         let invocation = &invocation;
         let send = |mut connection| async move { invocation.invoke_async(&mut connection).await };
         self.send(send).await
@@ -316,7 +264,6 @@ fn is_of_connection(error: &RedisError) -> bool {
 
 /// The status of a change, its version, the version before, and the override before.
 type Reply = (String, u64, u64, Option<String>);
-type Fields = Vec<(String, String)>;
 
 fn connect(client: &Client) -> RedisResult<ConnectionManager> {
     let config = ConnectionManagerConfig::new()
@@ -326,32 +273,12 @@ fn connect(client: &Client) -> RedisResult<ConnectionManager> {
     ConnectionManager::new_lazy_with_config(client.clone(), config)
 }
 
-/// Returns the override before a change, its version, and the version before.
-fn changed(
-    (status, version, previous, before): Reply,
-    expected: u64,
-) -> Result<(Option<Override>, u64, u64), OverrideError> {
-    match status.as_str() {
-        "ok" => Ok((before.as_deref().and_then(parse), version, previous)),
-        "conflict" => Err(OverrideError::Conflict { expected, found: version }),
-        "missing" => Err(OverrideError::NotFound),
-        "full" => Err(OverrideError::TooMany),
-        _ => Err(OverrideError::past()),
-    }
-}
-
 /// Reads an override of the hash. Other fields are none.
 fn parse(value: &str) -> Option<Override> {
     let mut parts = value.splitn(3, ' ');
     let (version, _until, json) = (parts.next()?.parse().ok()?, parts.next()?, parts.next()?);
     let entry: Override = serde_json::from_str(json).ok()?;
     Some(Override { version, since: from_millis(version / 1_000), ..entry })
-}
-
-/// Reads the mark of a removed override.
-fn parse_mark(value: &str) -> Option<Mark> {
-    let (version, until) = value.strip_suffix(" -")?.split_once(' ')?;
-    Some(Mark { version: version.parse().ok()?, until_millis: until.parse().ok()? })
 }
 
 fn json(value: &impl serde::Serialize) -> String {

@@ -4,24 +4,27 @@ use std::time::Duration;
 
 use metrics::{Unit, describe_counter, describe_gauge};
 
-const UNHEARD: &str = "plimsoll_overrides_unheard_seconds";
-const RESTORES: &str = "plimsoll_overrides_restores_total";
-const UNDECIDED: &str = "plimsoll_overrides_undecided_total";
+const SINCE_REPLY: &str = "plimsoll_overrides_seconds_since_reply";
+const LOSSES: &str = "plimsoll_overrides_losses_total";
+
+/// The lost overrides that a line names.
+const NAMED: usize = 20;
 
 /// Describes the metrics, and begins the counters.
 pub(super) fn describe() {
-    describe_gauge!(UNHEARD, Unit::Seconds, "The time since the Redis of the overrides answered.");
-    let restores = "The times that this process put back overrides that Redis had lost.";
-    describe_counter!(RESTORES, Unit::Count, restores);
-    let undecided = "Overrides that may be lost, or in force although they were removed.";
-    describe_counter!(UNDECIDED, Unit::Count, undecided);
-    metrics::counter!(RESTORES).increment(0);
-    metrics::counter!(UNDECIDED).increment(0);
+    describe_gauge!(
+        SINCE_REPLY,
+        Unit::Seconds,
+        "The time since the Redis of the overrides answered."
+    );
+    let losses = "The times that Redis had lost overrides or their ends that this process knew.";
+    describe_counter!(LOSSES, Unit::Count, losses);
+    metrics::counter!(LOSSES).increment(0);
 }
 
 /// Sets the metric of the time since the store has answered.
-pub(super) fn unheard(time: Duration) {
-    metrics::gauge!(UNHEARD).set(time.as_secs_f64());
+pub(super) fn since_reply(time: Duration) {
+    metrics::gauge!(SINCE_REPLY).set(time.as_secs_f64());
 }
 
 /// Reports that the store does not answer, and that it does again.
@@ -51,17 +54,13 @@ pub(super) fn applied(before: Option<&str>, after: Option<&str>) {
     }
 }
 
-/// Reports that this process has put back overrides.
-pub(super) fn restored(count: u64) {
-    metrics::counter!(RESTORES).increment(1);
-    tracing::warn!(target: "plimsoll", "Redis had lost overrides, and has them again: {count}");
-}
-
-/// Reports overrides about which this process could not decide.
-pub(super) fn undecided(count: u64) {
-    metrics::counter!(UNDECIDED).increment(count);
+/// Reports that the store had lost changes, and the overrides that are not in force any more.
+pub(super) fn lost(named: impl ExactSizeIterator<Item = String>) {
+    metrics::counter!(LOSSES).increment(1);
+    let count = named.len();
+    let named = named.take(NAMED).collect::<Vec<_>>().join(", ");
     tracing::error!(
         target: "plimsoll",
-        "Redis had lost changes. Overrides that may be lost, or in force although they were removed: {count}"
+        "Redis had lost changes: compare the overrides with the wanted ones. No longer in force are {count}: {named}"
     );
 }

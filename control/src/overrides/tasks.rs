@@ -10,7 +10,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval_at, sleep},
 };
 
-use super::shared::{Backend, Shared};
+use super::state::{Backend, OverridesState};
 
 /// The tasks of overrides. They end with their owner.
 #[derive(Debug, Default)]
@@ -23,13 +23,13 @@ const END_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Tasks {
     /// Starts the tasks, if they do not run.
-    pub(super) fn start(&self, shared: &Arc<Shared>) {
+    pub(super) fn start(&self, state: &Arc<OverridesState>) {
         self.0.get_or_init(|| {
-            let end = tokio::spawn(end(Arc::downgrade(shared))).abort_handle();
-            match shared.backend {
+            let end = tokio::spawn(end(Arc::downgrade(state))).abort_handle();
+            match state.backend {
                 Backend::Memory(_) => vec![end],
                 Backend::Redis(_) => {
-                    vec![end, tokio::spawn(poll(Arc::downgrade(shared))).abort_handle()]
+                    vec![end, tokio::spawn(poll(Arc::downgrade(state))).abort_handle()]
                 }
             }
         });
@@ -37,27 +37,26 @@ impl Tasks {
 }
 
 /// Ends overrides in time, also while the store does not answer, until their handles are dropped.
-async fn end(shared: Weak<Shared>) {
+async fn end(state: Weak<OverridesState>) {
     loop {
         sleep(END_INTERVAL).await;
-        let Some(shared) = shared.upgrade() else { return };
-        shared.measure();
-        // The errors are in the status, and the next round tries again.
-        drop(shared.follow().await);
+        let Some(state) = state.upgrade() else { return };
+        state.measure();
+        state.follow().await;
     }
 }
 
 /// Follows the store, until the handles of the overrides are dropped.
-async fn poll(shared: Weak<Shared>) {
+async fn poll(state: Weak<OverridesState>) {
     // The first poll was made before this task was started.
     let mut interval = interval_at(Instant::now() + POLL_INTERVAL, POLL_INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        let Some(shared) = shared.upgrade() else { return };
+        let Some(state) = state.upgrade() else { return };
         // An error is in the status, and the next poll tries again.
-        if shared.poll().await.is_ok_and(|has_changed| has_changed) {
-            drop(shared.follow().await);
+        if state.poll().await.is_ok_and(|has_changed| has_changed) {
+            state.follow().await;
         }
     }
 }

@@ -1,10 +1,6 @@
 //! The servers that the command line finds, and what it does to them.
 
-use std::{
-    collections::BTreeMap,
-    io::{BufRead, BufReader},
-    process::Stdio,
-};
+use std::collections::BTreeMap;
 
 use plimsoll_testing::servers::{Certificates, free_port};
 
@@ -147,7 +143,6 @@ async fn a_command_that_reads_writes_nothing() {
         &["top", "--by", "spent", "--policy", "demo"],
         &["override"],
         &["audit"],
-        &["watch", "--count", "4", "--every", "500ms"],
     ] {
         service.prints(command).await;
         assert!(content(&service.server) == before, "{command:?}");
@@ -158,33 +153,6 @@ async fn a_command_that_reads_writes_nothing() {
     let end = ["override", "demo", "end", "--key", "bob", "--reason", "done"];
     service.prints(&end).await;
     assert!(content(&service.server) != before);
-}
-
-/// A screen of `watch` does not put back what Redis has lost, and goes on after an outage.
-#[tokio::test(flavor = "multi_thread")]
-async fn watch_outlasts_an_outage() {
-    let mut service = Service::with(RULES, Server::start()).await;
-    let set = ["override", "demo", "9/h", "--reason", "a launch"];
-    service.prints(&set).await;
-    let mut watch = service.command(&["watch", "--every", "300ms"]);
-    let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
-    let mut screens = BufReader::new(watch.stdout.take().expect("piped")).lines();
-    let mut errors = BufReader::new(watch.stderr.take().expect("piped")).lines();
-    let mut screen = || screens.find(|line| line.as_ref().is_ok_and(|it| it.contains("demo")));
-    screen().expect("a screen").expect("UTF-8");
-    service.server.kill();
-    let says =
-        |line: &std::io::Result<String>| line.as_ref().is_ok_and(|it| it.contains("next try"));
-    errors.find(says).expect("a message").expect("UTF-8");
-    // The server has lost its data.
-    service.server.run();
-    // The rest of the errors, so that the pipe is not full.
-    let rest = std::thread::spawn(move || errors.for_each(drop));
-    (0..20).for_each(|_| screen().map(drop).expect("another screen"));
-    let _ = watch.kill();
-    watch.wait().expect("ended");
-    rest.join().expect("read");
-    assert_eq!(service.server.keys(), Vec::<Vec<u8>>::new());
 }
 
 /// Units and overrides are read over TLS, from a server that the machine trusts.

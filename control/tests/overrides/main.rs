@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use plimsoll::{Limiter, Policy, RedisConfig, RedisStore};
 use plimsoll_control::{
-    KeyType, NewOverride, OverrideKind, Overrides, OverridesConfig, Registry, Source,
+    KeyType, NewOverride, Override, OverrideKind, Overrides, OverridesConfig, Registry, Source,
 };
 use plimsoll_testing::servers::{PATIENCE, Server};
 
@@ -69,8 +69,11 @@ async fn connect(url: &str, registry: Registry) -> Overrides {
 
 /// Returns the overrides that are stored, as `<key>=<kind>`.
 async fn stored(server: &Server) -> Vec<String> {
-    let text = |it: plimsoll_control::Override| {
-        format!("{}={}", it.key.unwrap_or_else(|| "all".into()), it.kind)
-    };
-    reader(server).await.list().into_iter().map(text).collect()
+    shown(reader(server).await.list())
+}
+
+/// Returns overrides as `<key>=<kind>`.
+fn shown(overrides: Vec<Override>) -> Vec<String> {
+    let text = |it: Override| format!("{}={}", it.key.unwrap_or_else(|| "all".into()), it.kind);
+    overrides.into_iter().map(text).collect()
 }

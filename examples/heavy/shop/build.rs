@@ -1,7 +1,6 @@
 //! Generates the gRPC service of the examples `grpc` and `grpc_client`. A service with a `.proto` file uses
 //! `tonic_prost_build::compile_protos` instead, which needs `protoc`.
 
-#[cfg(feature = "tonic")]
 fn main() {
     use tonic_build::manual::{Builder, Method, Service};
 
@@ -22,6 +21,3 @@ fn main() {
         .build();
     Builder::new().compile(&[orders]);
 }
-
-#[cfg(not(feature = "tonic"))]
-fn main() {}

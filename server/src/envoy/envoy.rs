@@ -1,29 +1,31 @@
 //! The handle of the service.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+};
 
-use axum::Router;
+use arc_swap::ArcSwap;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use plimsoll::Limiter;
 use plimsoll_control::{Registry, admin::Activity};
 
 use super::{
-    config::{EnvoyConfig, EnvoyConfigError},
-    debug,
-    grpc::EnvoyGrpc,
-    service::EnvoyService,
-    shared::Shared,
-    watch::EnvoyWatch,
+    config::{EnvoyConfig, EnvoyConfigError, Files},
+    request::MAX_MESSAGE_BYTES,
+    stats::Stats,
 };
 
 /// The rate limit service for Envoy. Clones share the configuration that is in force.
 ///
 /// ```no_run
 /// use plimsoll::Limiter;
-/// use plimsoll_server::envoy::{Envoy, EnvoyConfig};
+/// use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
 /// use tonic::service::Routes;
 ///
 /// # fn serve() -> Result<(), Box<dyn std::error::Error>> {
-/// let envoy = Envoy::new(EnvoyConfig::load(["/etc/ratelimit"])?, Limiter::in_memory());
+/// let config = EnvoyConfig::load(["/etc/ratelimit"], EnvoyOptions::default())?;
+/// let envoy = Envoy::new(config, Limiter::in_memory());
 /// let watch = envoy.watch(); // a change of the files is in force within a second, until this is dropped
 /// let grpc = Routes::new(envoy.grpc()).into_axum_router();
 /// let debug = envoy.debug_router();
@@ -31,13 +33,35 @@ use super::{
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Envoy(Arc<Shared>);
+pub struct Envoy(pub(super) Arc<EnvoyParts>);
+
+/// The parts of the service: the configuration in force, and the limiter that decides under it.
+pub(super) struct EnvoyParts {
+    pub(super) config: ArcSwap<EnvoyConfig>,
+    pub(super) limiter: Limiter,
+    pub(super) stats: Stats,
+    /// The decisions that the admin page shows.
+    pub(super) activity: Option<Activity>,
+    pub(super) registry: Option<Registry>,
+    pub(super) reload: Mutex<Reload>,
+}
+
+/// The state of the last reload.
+#[derive(Default)]
+pub(super) struct Reload {
+    /// The files that were read last. A file may be half written, so files are taken once they stay.
+    pub(super) seen: Option<Files>,
+    /// The files that were read last and have a mistake. The watch does not parse them again.
+    pub(super) rejected: Option<Files>,
+    /// The error that was reported last.
+    pub(super) error: Option<EnvoyConfigError>,
+}
 
 impl Envoy {
     /// Creates the service with a configuration, over a limiter.
     #[must_use]
     pub fn new(config: EnvoyConfig, limiter: Limiter) -> Self {
-        Self::with(config, limiter, None, None)
+        Self::with_parts(config, limiter, None, None)
     }
 
     /// Creates the service like [`new`](Self::new), and registers the policies of its limits, so that
@@ -54,28 +78,31 @@ impl Envoy {
         activity: Activity,
     ) -> Result<Self, EnvoyConfigError> {
         config.register(&registry)?;
-        Ok(Self::with(config, limiter, Some(registry), Some(activity)))
+        Ok(Self::with_parts(config, limiter, Some(registry), Some(activity)))
     }
 
-    fn with(
+    fn with_parts(
         config: EnvoyConfig,
         limiter: Limiter,
         registry: Option<Registry>,
         activity: Option<Activity>,
     ) -> Self {
-        Self(Arc::new(Shared::new(config, limiter, registry, activity)))
+        let stats = Stats::new();
+        stats.config_load_success.increment(1);
+        Self(Arc::new(EnvoyParts {
+            config: ArcSwap::from_pointee(config),
+            limiter,
+            stats,
+            activity,
+            registry,
+            reload: Mutex::default(),
+        }))
     }
 
     /// Returns the gRPC service, to add to a server of tonic.
     #[must_use]
-    pub fn grpc(&self) -> EnvoyGrpc {
-        EnvoyGrpc::new(Arc::clone(&self.0))
-    }
-
-    /// Returns the routes `/json`, which decides a request in JSON, and `/rlconfig`, which shows the limits
-    /// in force.
-    pub fn debug_router(&self) -> Router {
-        debug::router(Arc::clone(&self.0))
+    pub fn grpc(&self) -> RateLimitServiceServer<Self> {
+        RateLimitServiceServer::new(self.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     /// Returns the configuration in force.
@@ -83,80 +110,13 @@ impl Envoy {
     pub fn config(&self) -> Arc<EnvoyConfig> {
         self.0.config.load_full()
     }
-
-    /// Reads the files again, and returns whether they have changed.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a file cannot be read or has a mistake. The configuration stays in force.
-    pub fn reload(&self) -> Result<bool, EnvoyConfigError> {
-        self.0.reload()
-    }
-
-    /// Watches the files: a change is in force within a second. A change with a mistake is reported once as
-    /// an event, and in the metric `ratelimit_service_config_load_error`, and the configuration stays in
-    /// force. A domain that no file has any more stays in force too, as an event and the metric
-    /// `plimsoll_server_envoy_kept_domains` report, unless [`EnvoyOptions::remove_domains`] is set.
-    ///
-    /// [`EnvoyOptions::remove_domains`]: super::EnvoyOptions::remove_domains
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a tokio runtime.
-    pub fn watch(&self) -> EnvoyWatch {
-        EnvoyWatch::start(Arc::clone(&self.0))
-    }
-}
-
-impl From<&Envoy> for EnvoyService {
-    /// Returns the implementation of the gRPC service, for servers and tests that call it themselves.
-    fn from(envoy: &Envoy) -> Self {
-        Self(Arc::clone(&envoy.0))
-    }
 }
 
 impl fmt::Debug for Envoy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Envoy").field("shared", &self.0).finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use plimsoll_testing::servers::directory;
-
-    use super::*;
-
-    #[test]
-    fn a_file_with_a_mistake_is_parsed_once() {
-        let file = directory().join("limits.yaml");
-        let write = |text: &str| fs::write(&file, text).unwrap();
-        write("domain: shop");
-        let envoy = Envoy::new(EnvoyConfig::load([&file]).unwrap(), Limiter::in_memory());
-        let polled = || (0..3).for_each(|_| envoy.0.poll());
-        // Each error is remembered, so its loss shows that the file was not parsed again.
-        let error = || envoy.0.reload.lock().unwrap().error.take();
-        write("domian: shop");
-        polled();
-        assert!(error().is_some());
-        polled();
-        assert!(error().is_none());
-        assert!(envoy.reload().is_err(), "a call reads the files always");
-        error();
-        write("domain: shop\nlimits: []");
-        polled();
-        assert!(error().is_some(), "another mistake");
-        // The texts in force, and then the rejected ones, come back.
-        write("domain: shop");
-        polled();
-        write("domain: shop\nlimits: []");
-        polled();
-        assert!(error().is_some());
-        write("domain: other");
-        polled();
-        assert!(envoy.config().tree.domain("other").is_some() && error().is_none());
-        assert!(envoy.config().tree.domain("shop").is_some(), "no file says that it ends");
+        f.debug_struct("Envoy")
+            .field("config", &self.0.config.load())
+            .field("limiter", &self.0.limiter)
+            .finish_non_exhaustive()
     }
 }

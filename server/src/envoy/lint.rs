@@ -13,19 +13,32 @@ use super::{
 /// A difference between this service and envoyproxy/ratelimit under a configuration, or a limit that does
 /// probably not do what it is meant for.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
-    kind: FindingKind,
-    file: String,
-    line: usize,
-    rule: String,
-    change: String,
-    reason: String,
-    /// The limit, the file and the line of each.
-    others: Vec<(String, Arc<str>, usize)>,
+    /// The kind.
+    pub kind: FindingKind,
+    /// The limits with this finding, in the order of the files.
+    pub limits: Vec<FoundLimit>,
+    /// The behavior.
+    pub change: String,
+    /// The reason for it.
+    pub reason: String,
 }
 
-/// The most limits that a finding names beside its first.
-const MAX_NAMED: usize = 5;
+/// The limit of a [`Finding`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FoundLimit {
+    /// The domain, and the path of the descriptors.
+    pub rule: String,
+    /// The name of the file.
+    pub file: Arc<str>,
+    /// The line of the first descriptor, from 1.
+    pub line: usize,
+}
+
+/// The most limits that a finding names.
+const MAX_NAMED: usize = 6;
 
 /// The kind of a [`Finding`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,69 +50,20 @@ pub enum FindingKind {
     Suspicious,
 }
 
-impl Finding {
-    /// Returns the kind.
-    #[must_use]
-    pub fn kind(&self) -> FindingKind {
-        self.kind
-    }
-
-    /// Returns the other limits with the same finding: the domain and the path of the descriptors, the file, and the
-    /// line.
-    pub fn others(&self) -> impl Iterator<Item = (&str, &str, usize)> {
-        self.others.iter().map(|(rule, file, line)| (&**rule, &**file, *line))
-    }
-
-    /// Returns the name of the file.
-    #[must_use]
-    pub fn file(&self) -> &str {
-        &self.file
-    }
-
-    /// Returns the line of the first descriptor, from 1.
-    #[must_use]
-    pub fn line(&self) -> usize {
-        self.line
-    }
-
-    /// Returns the domain and the path of the descriptors of the first limit.
-    #[must_use]
-    pub fn rule(&self) -> &str {
-        &self.rule
-    }
-
-    /// Returns the behavior.
-    #[must_use]
-    pub fn change(&self) -> &str {
-        &self.change
-    }
-
-    /// Returns the reason for it.
-    #[must_use]
-    pub fn reason(&self) -> &str {
-        &self.reason
-    }
-}
-
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, file, line, rule, change, reason, others } = self;
-        let kind = match kind {
+        let kind = match self.kind {
             FindingKind::Differs => "differs",
             FindingKind::Suspicious => "suspicious",
         };
-        write!(f, "{kind}: {rule}: {change}\n  --> {file}:{line}\n   = reason: {reason}")?;
-        for (index, (rule, other, line)) in others.iter().take(MAX_NAMED).enumerate() {
-            let before = if index == 0 { "\n   = also:" } else { "," };
-            match **other == **file {
-                true => write!(f, "{before} {rule} (line {line})")?,
-                false => write!(f, "{before} {rule} ({other}:{line})")?,
-            }
+        writeln!(f, "{kind}: {}", self.change)?;
+        for FoundLimit { rule, file, line } in self.limits.iter().take(MAX_NAMED) {
+            writeln!(f, "  --> {file}:{line}: {rule}")?;
         }
-        match others.len().saturating_sub(MAX_NAMED) {
-            0 => Ok(()),
-            more => write!(f, ", and {more} more"),
+        if let more @ 1.. = self.limits.len().saturating_sub(MAX_NAMED) {
+            writeln!(f, "  --> and {more} more")?;
         }
+        write!(f, "   = reason: {}", self.reason)
     }
 }
 
@@ -146,7 +110,7 @@ impl Lint<'_> {
                 "names are those of `rate_limit.name` in any domain",
             );
         }
-        if rule.metadata.is_some() && !self.options.dynamic_metadata {
+        if !rule.metadata.is_empty() && !self.options.dynamic_metadata {
             self.add(
                 rule,
                 FindingKind::Differs,
@@ -224,15 +188,17 @@ impl Lint<'_> {
         change: impl Into<String>,
         reason: impl Into<String>,
     ) {
-        let (file, line) = (&rule.place.file, rule.place.line);
-        let (name, change, reason) = (rule.metric_key.to_string(), change.into(), reason.into());
+        let (change, reason) = (change.into(), reason.into());
+        let limit = FoundLimit {
+            rule: rule.metric_key.to_string(),
+            file: Arc::clone(&rule.place.file),
+            line: rule.place.line,
+        };
         let is_equal =
             |it: &&mut Finding| (it.kind, &it.change, &it.reason) == (kind, &change, &reason);
-        if let Some(equal) = self.findings.iter_mut().find(is_equal) {
-            equal.others.push((name, Arc::clone(file), line));
-            return;
+        match self.findings.iter_mut().find(is_equal) {
+            Some(equal) => equal.limits.push(limit),
+            None => self.findings.push(Finding { kind, limits: vec![limit], change, reason }),
         }
-        let (file, rule, others) = (file.to_string(), name, Vec::new());
-        self.findings.push(Finding { kind, file, line, rule, change, reason, others });
     }
 }

@@ -10,20 +10,19 @@ mod decide;
 mod dynamic_metadata;
 #[expect(clippy::module_inception, reason = "it has the type `Envoy`")]
 mod envoy;
-mod grpc;
 mod headers;
 mod json;
 mod lint;
 mod metric_key;
 mod options;
 mod outcome;
+mod reload;
 mod request;
 mod response;
 mod service;
-mod shared;
 mod stats;
+mod structs;
 mod unit;
-mod watch;
 
 #[doc = include_str!("../../docs/moving-from-envoy-ratelimit.md")]
 pub mod moving {}
@@ -31,15 +30,10 @@ pub mod moving {}
 pub use self::{
     config::{EnvoyConfig, EnvoyConfigError},
     envoy::Envoy,
-    grpc::EnvoyGrpc,
-    lint::{Finding, FindingKind, lint},
+    lint::{Finding, FindingKind, FoundLimit, lint},
     options::{Decide, EnvoyOptions, LimitHeaders, ResponseHeaders},
-    service::EnvoyService,
-    watch::EnvoyWatch,
+    reload::EnvoyWatch,
 };
 
 /// The largest file of a configuration, in bytes.
 pub(crate) const MAX_FILE_BYTES: u64 = config::MAX_BYTES;
-
-/// The largest message of Envoy, in bytes, for the bounds of the listeners.
-pub(crate) const MAX_MESSAGE_BYTES: usize = request::MAX_MESSAGE_BYTES;

@@ -1,6 +1,9 @@
 //! The lines of a request: each descriptor with its limit.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Once},
+};
 
 use envoy_types::pb::envoy::{
     extensions::common::ratelimit::v3::RateLimitDescriptor,
@@ -59,7 +62,6 @@ pub(super) enum Hits {
     /// It looks at the budget, and spends nothing.
     Look,
     Spend(u64),
-    GiveBack(u64),
 }
 
 /// The mistake of a request.
@@ -86,7 +88,10 @@ pub(super) fn lines<'t>(
     let mut replaced = HashSet::new();
     for descriptor in &request.descriptors {
         let (hits, has_own_hits) = hits(descriptor, request.hits_addend);
-        let line = if descriptor.limit.is_some() {
+        let line = if descriptor.is_negative_hits && hits != Hits::Look {
+            warn_of_negative_hits();
+            Line::Unlimited
+        } else if descriptor.limit.is_some() {
             let own = own_limit(descriptor, config)?;
             if hits == Hits::Look {
                 domain.denied_overrides.looked_at();
@@ -127,6 +132,16 @@ impl Line<'_> {
     }
 }
 
+/// Says once that negative hits change nothing.
+fn warn_of_negative_hits() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        tracing::warn!(
+            "a request has negative hits, which give nothing back: a request does not name the hits that it means"
+        );
+    });
+}
+
 fn validate(request: &RateLimitRequest) -> Result<(), BadRequest> {
     let bad = |message: String| Err(BadRequest(message));
     if request.domain.is_empty() {
@@ -160,7 +175,6 @@ fn hits(descriptor: &RateLimitDescriptor, of_request: u32) -> (Hits, bool) {
     };
     let hits = match number {
         0 => Hits::Look,
-        _ if descriptor.is_negative_hits => Hits::GiveBack(number),
         _ => Hits::Spend(number),
     };
     (hits, is_own)

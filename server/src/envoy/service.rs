@@ -8,17 +8,13 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decide::Decider,
+    decide::EnvoyCheck,
+    envoy::{Envoy, EnvoyParts},
     outcome::LineOutcome,
-    request::{BadRequest, Hits as LineHits, Limited, Line, lines},
+    request::{BadRequest, Hits, Limited, Line, lines},
     response::response,
-    shared::Shared,
-    stats::Hits,
+    stats::LimitHits,
 };
-
-/// The implementation of `envoy.service.ratelimit.v3.RateLimitService`.
-#[derive(Debug, Clone)]
-pub struct EnvoyService(pub(super) std::sync::Arc<Shared>);
 
 /// The reason why a request has no decision.
 #[derive(Debug)]
@@ -28,74 +24,74 @@ pub(super) enum NotDecided {
 }
 
 #[tonic::async_trait]
-impl RateLimitService for EnvoyService {
+impl RateLimitService for Envoy {
     async fn should_rate_limit(
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let decided = decide(&self.0, request.get_ref()).await;
+        let decided = self.decide(request.get_ref()).await;
         decided.map(Response::new).map_err(Status::from)
     }
 }
 
-/// Decides a request, and counts it.
-///
-/// # Errors
-///
-/// Returns an error if the request has a mistake, or if the store cannot answer.
-pub(super) async fn decide(
-    shared: &Shared,
-    request: &RateLimitRequest,
-) -> Result<RateLimitResponse, NotDecided> {
-    let start = Instant::now();
-    let decided = decide_lines(shared, request).await;
-    shared.stats.answered(start.elapsed());
-    decided
+impl Envoy {
+    /// Decides a request, and counts it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the request has a mistake, or if the store cannot answer.
+    pub(super) async fn decide(
+        &self,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, NotDecided> {
+        let start = Instant::now();
+        let decided = self.0.decide_lines(request).await;
+        self.0.stats.answered(start.elapsed());
+        decided
+    }
 }
 
-async fn decide_lines(
-    shared: &Shared,
-    request: &RateLimitRequest,
-) -> Result<RateLimitResponse, NotDecided> {
-    let config = shared.config.load();
-    let lines = lines(request, &config, &shared.stats).map_err(|mistake| {
-        shared.stats.service_error.increment(1);
-        NotDecided::Bad(mistake)
-    })?;
-    let options = &config.options;
-    let decider = Decider {
-        limiter: &shared.limiter,
-        activity: shared.activity.as_ref(),
-        lines: &lines,
-        how: options.decide,
-        on_failure: options.on_failure,
-        is_quota_mode: options.quota_mode,
-        has_strict_looks: options.strict_looks,
-    };
-    let outcomes = decider.decide().await.map_err(|error| {
-        shared.stats.redis_error.increment(1);
-        NotDecided::Failed(error)
-    })?;
-    let is_over = decider.is_over(&outcomes);
-    count(&lines, &outcomes, options.near_limit_percent);
-    if is_over && options.shadow_mode {
-        shared.stats.global_shadow_mode.increment(1);
+impl EnvoyParts {
+    async fn decide_lines(
+        &self,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, NotDecided> {
+        let config = self.config.load();
+        let lines = lines(request, &config, &self.stats).map_err(|mistake| {
+            self.stats.service_error.increment(1);
+            NotDecided::Bad(mistake)
+        })?;
+        let options = &config.options;
+        let check = EnvoyCheck {
+            limiter: &self.limiter,
+            activity: self.activity.as_ref(),
+            lines: &lines,
+            options,
+        };
+        let outcomes = check.decide().await.map_err(|error| {
+            self.stats.redis_error.increment(1);
+            NotDecided::Failed(error)
+        })?;
+        let is_over = check.is_over(&outcomes);
+        count(&lines, &outcomes, options.near_limit_percent);
+        if is_over && options.shadow_mode {
+            self.stats.global_shadow_mode.increment(1);
+        }
+        Ok(response(request, &lines, &outcomes, options, is_over))
     }
-    Ok(response(request, &lines, &outcomes, options, is_over))
 }
 
 /// Counts the hits of each limit.
 fn count(lines: &[Line<'_>], outcomes: &[LineOutcome], near_limit_percent: u8) {
     for (line, outcome) in lines.iter().zip(outcomes) {
-        let Line::Limited(Limited { hits: LineHits::Spend(hits), is_shadow, stats, .. }) = line
-        else {
+        let Line::Limited(Limited { hits: Hits::Spend(hits), is_shadow, stats, .. }) = line else {
             continue;
         };
         if outcome.has_passed && outcome.charged == 0 {
             stats.count_uncharged(*hits);
             continue;
         }
-        let hits = Hits {
+        let hits = LimitHits {
             hits: *hits,
             has_passed: outcome.has_passed,
             is_shadow: *is_shadow,

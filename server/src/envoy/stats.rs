@@ -43,7 +43,7 @@ pub(super) struct RuleStats {
 
 /// The hits of a request under a limit.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Hits {
+pub(super) struct LimitHits {
     pub(super) hits: u64,
     pub(super) has_passed: bool,
     pub(super) is_shadow: bool,
@@ -112,8 +112,8 @@ impl RuleStats {
     }
 
     /// Counts hits. Those behind `near_percent` of the limit are near it.
-    pub(super) fn count(&self, of: Hits, near_percent: u8) {
-        let Hits { hits, has_passed, is_shadow, limit, remaining } = of;
+    pub(super) fn count(&self, of: LimitHits, near_percent: u8) {
+        let LimitHits { hits, has_passed, is_shadow, limit, remaining } = of;
         self.total_hits.increment(hits);
         if has_passed {
             self.within_limit.increment(hits);

@@ -1,16 +1,12 @@
 //! The body of a request: JSON of a bounded length, which arrives within a bounded time.
 
-use std::error::Error;
-
 use axum::{
     body::{Body as HttpBody, Bytes},
     extract::{FromRequest, Request},
     response::{IntoResponse, Response},
 };
-use http::{
-    HeaderMap, StatusCode,
-    header::{CONTENT_LENGTH, CONTENT_TYPE},
-};
+use http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
+use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use plimsoll_control::{
     Format,
@@ -25,26 +21,44 @@ use super::{Api, problem::Problem};
 /// A request, parsed from its body.
 pub(super) struct Body<T>(pub(super) T);
 
+/// A request with a receipt. It may be longer than the request that the receipt answers.
+pub(super) struct ReceiptBody<T>(pub(super) T);
+
+/// The bytes of the numbers and names of fields of a receipt and its settlement, for the most charges.
+const RECEIPT_BYTES: usize = 16 * 1_024;
+
 impl<T: DeserializeOwned> FromRequest<Api> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, Problem> {
-        let parts = api.parts();
-        if !is_json(request.headers()) {
-            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            let problem = Problem::new(status, "Not JSON", "The body of the request is not JSON");
-            return Err(problem.allowed("the header \"Content-Type: application/json\""));
-        }
-        // A length that the client states is judged before the body is read.
-        if stated_length(request.headers()).is_some_and(|length| length > parts.max_body as u64) {
-            return Err(too_long(parts.max_body));
-        }
-        let text = timeout(parts.body_timeout, read(request.into_body(), parts.max_body));
-        let text = text.await.map_err(|_| {
-            too_slow_because(format!("The body took longer than {:?}", parts.body_timeout))
-        })??;
-        parse(&text).map(Self)
+        json(request, api, api.parts().max_body).await.map(Self)
     }
+}
+
+impl<T: DeserializeOwned> FromRequest<Api> for ReceiptBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, Problem> {
+        // A receipt has the texts of its request in base64url, which has 4 bytes for 3.
+        json(request, api, api.parts().max_body * 2 + RECEIPT_BYTES).await.map(Self)
+    }
+}
+
+async fn json<T: DeserializeOwned>(request: Request, api: &Api, max: usize) -> Result<T, Problem> {
+    if !is_json(request.headers()) {
+        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        let problem = Problem::new(status, "Not JSON", "The body of the request is not JSON");
+        return Err(problem.allowed("the header \"Content-Type: application/json\""));
+    }
+    // A length that the client states is judged before the body is read.
+    if request.body().size_hint().lower() > max as u64 {
+        return Err(too_long(max));
+    }
+    let time = api.parts().body_timeout;
+    let text = timeout(time, read(request.into_body(), max)).await;
+    let text =
+        text.map_err(|_| too_slow_because(format!("The body took longer than {time:?}")))??;
+    parse(&text)
 }
 
 /// Returns the response to a request that has not arrived, or was not answered, in time.
@@ -69,7 +83,6 @@ fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
 }
 
 /// Returns the problem of a body that is JSON of another form. It names all mistakes.
-#[cold]
 fn not_allowed<T: DeserializeOwned>(text: &[u8]) -> Problem {
     let text = str::from_utf8(text).unwrap_or_default();
     let mistakes = document::read::<T>(text, Format::Json).err().unwrap_or_default();
@@ -84,19 +97,12 @@ fn not_allowed<T: DeserializeOwned>(text: &[u8]) -> Problem {
 
 async fn read(body: HttpBody, max: usize) -> Result<Bytes, Problem> {
     let read = Limited::new(body, max).collect().await;
-    read.map(http_body_util::Collected::to_bytes).map_err(|error| match is_of_length(&*error) {
-        true => too_long(max),
-        false => Problem::new(StatusCode::BAD_REQUEST, "Broken", "The body has no end"),
+    read.map(http_body_util::Collected::to_bytes).map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            return too_long(max);
+        }
+        Problem::new(StatusCode::BAD_REQUEST, "Broken", "The body has no end")
     })
-}
-
-/// Returns whether a body is too long. The listener bounds all bodies too, and its error is inside another one.
-fn is_of_length(error: &(dyn Error + 'static)) -> bool {
-    error.is::<LengthLimitError>() || error.source().is_some_and(is_of_length)
-}
-
-fn stated_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 fn too_long(max: usize) -> Problem {

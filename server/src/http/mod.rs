@@ -1,7 +1,7 @@
 //! The HTTP API.
 //!
 //! A request passes these files in order: `router` finds the handler, `caller` its client, `body` reads and parses
-//! the body, `charges` finds the policies and keys that it names, an endpoint asks the limiter, and `answer` or
+//! the body, `charges` and `policies` find the policies and keys that it names, an endpoint asks the limiter, and `answer` or
 //! `problem` writes the response.
 
 mod answer;
@@ -9,15 +9,18 @@ mod body;
 mod caller;
 mod charges;
 mod check;
+mod policies;
 mod problem;
-mod receipt;
+mod receipts;
 mod reserve;
 mod reset;
 mod router;
 mod slots;
 mod state;
 
-pub(crate) use self::{body::too_slow, caller::require_full_access, router::with_fallbacks};
+pub(crate) use self::{
+    body::too_slow, caller::require_full_access, problem::Problem, router::with_fallbacks,
+};
 pub use self::{
     router::{DOCUMENT, router},
     state::Api,

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 /// The error of a request.
 #[derive(Debug, Serialize)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
     title: &'static str,
@@ -34,7 +34,7 @@ pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("applicati
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 impl Problem {
-    pub(super) fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Self {
         let (allowed, nearest, may_be_applied) = (None, None, None);
         Self { kind: None, title, status, detail: detail.into(), allowed, nearest, may_be_applied }
     }

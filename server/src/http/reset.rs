@@ -6,7 +6,7 @@ use plimsoll::Charges;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Api, answer, body::Body, caller::Caller, charges, problem::Problem};
+use super::{Api, answer, body::Body, caller::Caller, policies, problem::Problem};
 
 /// The body of a reset.
 #[derive(Deserialize)]
@@ -35,8 +35,8 @@ pub(super) async fn reset(
         return Err(Problem::invalid(detail, format!("1 to {} keys", Charges::MAX)));
     }
     let find = |it: &KeyBody| {
-        let registered = charges::policy(&api.parts().registry, &client, &it.policy)?;
-        let key = charges::key(&registered, &it.key)?;
+        let registered = policies::policy(&api.parts().registry, &client, &it.policy)?;
+        let key = policies::key(&registered, &it.key)?;
         Ok((registered, key))
     };
     let found: Vec<_> = body.keys.iter().map(find).collect::<Result<_, Problem>>()?;

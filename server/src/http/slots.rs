@@ -15,13 +15,12 @@ use serde_json::json;
 use super::{
     Api,
     answer::{self, Token},
-    body::Body,
+    body::{Body, ReceiptBody},
     caller::Caller,
     charges::ChargesBody,
     problem::Problem,
-    receipt::{self, Opened},
+    receipts::{Kind, expired, used_up},
 };
-use crate::receipts::{Kind, ReceiptError};
 
 /// The body of a request about a slot.
 #[derive(Deserialize)]
@@ -46,7 +45,6 @@ pub(super) async fn acquire(
     if charges.is_empty() {
         return Ok(answer::switched_off(&lines));
     }
-    receipt::require_short(&api, &client, &lines.in_flight().collect::<Vec<_>>())?;
     let decision = api.parts().limiter.check(charges).await?;
     api.record(&decision);
     let Decision::Allowed(allowed) = decision.clone() else {
@@ -55,10 +53,9 @@ pub(super) async fn acquire(
     let receipt = in_flight(&allowed.into_receipt());
     // The policies that count work in flight may be switched off.
     let token = (!receipt.lines().is_empty()).then(|| {
-        let validity = validity(&receipt);
-        let text = receipt::issue(&api, Kind::Slot, &client, validity, &receipt, |charge| {
-            lines.text_of(charge)
-        });
+        let (validity, receipts) = (validity(&receipt), &api.parts().receipts);
+        let text =
+            receipts.issue(Kind::Slot, &client, validity, &receipt, |charge| lines.text_of(charge));
         Token { receipt: None, slot: Some(text), expires_in: validity.as_secs_f64() }
     });
     Ok(answer::admitted(&api, &lines, &decision, token))
@@ -69,25 +66,23 @@ pub(super) async fn acquire(
 pub(super) async fn renew(
     State(api): State<Api>,
     Caller(client): Caller,
-    Body(body): Body<SlotBody>,
+    ReceiptBody(body): ReceiptBody<SlotBody>,
 ) -> Result<Response, Problem> {
-    let opened = Opened::new(&api, &client, Kind::Slot, &body.slot)?;
-    let old = opened.claim(&api).await?;
-    let limiter = &api.parts().limiter;
+    let (limiter, receipts) = (&api.parts().limiter, &api.parts().receipts);
+    let opened = receipts.open(&client, Kind::Slot, &body.slot)?;
+    let old = receipts.take(&opened).await?;
     let charges: Charges<'_> = old.lines().iter().map(|line| line.charge().clone()).collect();
     if charges.is_empty() {
         // The slot was admitted without the store, and holds no unit that could be renewed.
-        return Err(ReceiptError::Expired.into());
+        return Err(expired());
     }
-    let renewed = limiter.penalize(charges).await;
-    let renewed = opened.withdraw_on_error(&api, renewed).await?;
+    let renewed = limiter.penalize(charges).await.map_err(used_up)?;
     // If the old units are not released, they expire.
     drop(limiter.hold(old).refund().await);
     let receipt = renewed.into_receipt();
     let validity = validity(&receipt);
-    let text = receipt::issue(&api, Kind::Slot, &client, validity, &receipt, |charge| {
-        opened.text_of(charge)
-    });
+    let text =
+        receipts.issue(Kind::Slot, &client, validity, &receipt, |charge| opened.text_of(charge));
     let body = json!({ "slot": text, "expires_in": validity.as_secs_f64() });
     Ok(answer::json(&body, HeaderMap::new()))
 }
@@ -96,12 +91,12 @@ pub(super) async fn renew(
 pub(super) async fn release(
     State(api): State<Api>,
     Caller(client): Caller,
-    Body(body): Body<SlotBody>,
+    ReceiptBody(body): ReceiptBody<SlotBody>,
 ) -> Result<Response, Problem> {
-    let opened = Opened::new(&api, &client, Kind::Slot, &body.slot)?;
-    let receipt = opened.claim(&api).await?;
-    let released = api.parts().limiter.hold(receipt).refund().await;
-    let units = opened.withdraw_on_error(&api, released).await?;
+    let receipts = &api.parts().receipts;
+    let opened = receipts.open(&client, Kind::Slot, &body.slot)?;
+    let receipt = receipts.take(&opened).await?;
+    let units = api.parts().limiter.hold(receipt).refund().await.map_err(used_up)?;
     Ok(answer::json(&json!({ "units": units }), HeaderMap::new()))
 }
 

@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use plimsoll::{Decision, Error, Headers, Limiter, OnFailure};
 use plimsoll_control::{Registry, admin::Activity};
 
-use crate::{access::Clients, receipts::Receipts, settings::Settings};
+use super::receipts::Receipts;
+use crate::{access::Clients, settings::Settings};
 
 /// The parts of the HTTP API. Clones share them.
 #[derive(Clone)]
@@ -25,8 +26,7 @@ pub(super) struct Parts {
 }
 
 impl Api {
-    /// Creates the API over a limiter and the policies of a registry. `is_shared` is true if other instances
-    /// share the store of the limiter.
+    /// Creates the API over a limiter and the policies of a registry.
     ///
     /// # Errors
     ///
@@ -35,11 +35,11 @@ impl Api {
         registry: Registry,
         limiter: Limiter,
         activity: Activity,
-        is_shared: bool,
         settings: &Settings,
     ) -> Result<Self, Error> {
         let secret = settings.receipt_secret.as_deref();
-        let receipts = Receipts::new(&limiter, is_shared, secret, settings.receipt_lifetime)?;
+        let (counted, named) = (limiter.clone(), registry.clone());
+        let receipts = Receipts::new(counted, named, secret, settings.receipt_lifetime)?;
         Ok(Self(Arc::new(Parts {
             registry,
             limiter,

@@ -8,18 +8,17 @@ use hyper_util::{
 };
 use tokio::{
     net::TcpStream,
-    time::{Instant, sleep, sleep_until},
+    time::{sleep, timeout},
 };
 
-use super::{
-    phase::{Phase, Phases},
-    service::{ConnectionService, MAX_HEADERS},
-    watched::Watched,
-};
+use super::{phase::Phase, service::ConnectionService};
 use crate::{random, settings::Bounds};
 
 /// The most requests in flight on a connection of HTTP/2. Envoy opens another connection for more.
 const MAX_STREAMS: u32 = 1_024;
+
+/// The most headers of a request over HTTP/1. Over HTTP/2, the bytes of the head are bounded alone.
+const MAX_HEADERS: usize = 64;
 
 /// The time for which a connection that is to end may still write its last response.
 const LAST_WRITE: Duration = Duration::from_secs(1);
@@ -30,12 +29,10 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Returns the configuration of connections.
 pub(super) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    // `Usage` measures the time of a head, because hyper's timer also runs while a connection waits for its
-    // next request.
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(None)
+        .header_read_timeout(bounds.head_timeout)
         .max_headers(MAX_HEADERS)
         .max_buf_size(bounds.max_head);
     builder
@@ -48,104 +45,50 @@ pub(super) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
     builder
 }
 
-/// Returns an age up to a tenth below `max`, so that connections that were opened together do not end together.
-fn age(max: Duration) -> Duration {
-    let [byte] = random::bytes();
-    max - max / 10 * u32::from(byte) / 256
-}
-
-/// The condition of a connection.
-#[derive(PartialEq)]
-enum Stage {
-    Open,
-    /// The service ends. The first request of a new connection is awaited.
-    Closing,
-    /// The client is asked to send no further request.
-    Ending {
-        since: Instant,
-    },
-}
-
 /// Serves a connection until it ends.
 pub(super) async fn serve(
     builder: Builder<TokioExecutor>,
     stream: TcpStream,
     service: ConnectionService,
     bounds: Bounds,
-    phases: Phases,
 ) {
     // Answers are small, and each is awaited.
     let _ = stream.set_nodelay(true);
-    let usage = service.usage.clone();
-    let io = TokioIo::new(Watched::new(stream, usage.clone()));
-    let mut connection = pin!(builder.serve_connection(io, service));
-    let mut closing = pin!(phases.reach(Phase::Closing));
-    let mut timer =
-        pin!(sleep_until(Instant::now() + bounds.head_timeout.min(bounds.idle_timeout)));
-    let mut old = pin!(sleep(age(bounds.max_connection_age)));
-    let mut ends_by_age = false;
-    let mut stage = Stage::Open;
-    // A client of HTTP/2 that does not acknowledge the end can send further requests.
-    let longest_end = bounds.request_timeout + LAST_WRITE;
-    loop {
+    let (usage, phases) = (service.usage.clone(), service.phases.clone());
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let first_request = bounds.head_timeout.min(bounds.idle_timeout);
+    let end = async {
         tokio::select! {
-            _ = connection.as_mut() => return,
-            () = closing.as_mut(), if stage == Stage::Open => {
-                stage = Stage::Closing;
-                if usage.has_begun() {
-                    connection.as_mut().graceful_shutdown();
-                    stage = Stage::Ending { since: Instant::now() };
+            () = phases.reach(Phase::Closing) => {}
+            () = usage.unused(first_request, bounds.idle_timeout) => {}
+            () = async {
+                sleep(age(bounds.max_connection_age)).await;
+                // Over HTTP/1, the next response ends the connection.
+                if !usage.grow_old() {
+                    sleep(bounds.max_connection_age).await;
                 }
-                timer.as_mut().reset(Instant::now() + LAST_WRITE);
-            }
-            () = old.as_mut(), if stage == Stage::Open => {
-                if ends_by_age {
-                    // The client does not let it end, such as with a response that it does not take.
-                    return;
-                }
-                // Over HTTP/1, the next response ends the connection. Over HTTP/2, a GOAWAY says which requests are
-                // not answered any more (RFC 9113, section 6.8), and those before are answered.
-                ends_by_age = usage.grow_old();
-                if ends_by_age {
-                    connection.as_mut().graceful_shutdown();
-                    old.as_mut().reset(Instant::now() + longest_end);
-                } else {
-                    old.as_mut().reset(Instant::now() + bounds.max_connection_age);
-                }
-            }
-            () = timer.as_mut() => match stage {
-                Stage::Open => {
-                    let now = Instant::now();
-                    let ends = usage.ends_at(bounds.head_timeout, bounds.idle_timeout);
-                    if ends.is_some_and(|ends| ends <= now) {
-                        connection.as_mut().graceful_shutdown();
-                        stage = Stage::Ending { since: now };
-                        timer.as_mut().reset(now + LAST_WRITE);
-                    } else {
-                        // A head that begins now can end the connection sooner than `ends` says.
-                        let soonest = now + bounds.head_timeout.min(bounds.idle_timeout) / 2;
-                        let next = ends.map_or(soonest, |ends| ends.min(soonest));
-                        timer.as_mut().reset(next.max(now + Duration::from_millis(5)));
-                    }
-                }
-                // The client has sent no request since it connected.
-                Stage::Closing if !usage.has_begun() => return,
-                // Its last response was written, and a stream is not awaited.
-                Stage::Ending { since }
-                    if usage.idle() >= LAST_WRITE || since.elapsed() >= longest_end =>
-                {
-                    return;
-                }
-                Stage::Closing => {
-                    connection.as_mut().graceful_shutdown();
-                    stage = Stage::Ending { since: Instant::now() };
-                    timer.as_mut().reset(Instant::now() + LAST_WRITE);
-                }
-                Stage::Ending { .. } => {
-                    connection.as_mut().graceful_shutdown();
-                    timer.as_mut().reset(Instant::now() + LAST_WRITE);
-                }
-            },
+            } => {}
         }
+    };
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = end => {}
     }
+    // Over HTTP/2, a GOAWAY says which requests are not answered any more (RFC 9113, section 6.8), and those before are
+    // answered.
+    connection.as_mut().graceful_shutdown();
+    let ended = async {
+        tokio::select! {
+            _ = connection => {}
+            // All is answered, and the client does not take it.
+            () = usage.unused(LAST_WRITE, LAST_WRITE) => {}
+        }
+    };
+    let _ = timeout(bounds.request_timeout + LAST_WRITE, ended).await;
+}
+
+/// Returns an age up to a tenth below `max`, so that connections that were opened together do not end together.
+fn age(max: Duration) -> Duration {
+    let [byte] = random::bytes();
+    max - max / 10 * u32::from(byte) / 256
 }

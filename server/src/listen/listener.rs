@@ -5,7 +5,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use axum::Router;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -13,7 +13,7 @@ use tokio::{
 use super::{
     connection::{builder, serve},
     phase::{Phase, Phases},
-    service::ConnectionService,
+    service::{ConnectionService, TooSlow},
     usage::Usage,
 };
 use crate::settings::Bounds;
@@ -47,58 +47,43 @@ impl Listener {
 
     /// Serves connections until the service closes and all requests in flight are answered, or until the
     /// deadline of the shutdown.
-    pub(crate) async fn serve(self, router: Router, bounds: Bounds, phases: Phases) {
+    pub(crate) async fn serve(
+        self,
+        router: Router,
+        too_slow: TooSlow,
+        bounds: Bounds,
+        phases: Phases,
+    ) {
         let builder = builder(&bounds);
         let permits = Arc::new(Semaphore::new(bounds.max_connections));
         let open = metrics::gauge!("plimsoll_server_connections", "listener" => self.name);
         let accepted = metrics::counter!("plimsoll_server_accepted_connections_total", "listener" => self.name);
         let mut connections = JoinSet::new();
-        let mut start = |stream: TcpStream, permit| {
-            let usage = Usage::new();
-            let service = ConnectionService {
-                router: router.clone(),
-                usage,
-                phases: phases.clone(),
-                max_body: bounds.max_body,
-                request_timeout: bounds.request_timeout,
-            };
-            let served = serve(builder.clone(), stream, service, bounds, phases.clone());
-            let open = open.clone();
-            accepted.increment(1);
-            open.increment(1.0);
-            connections.spawn(async move {
-                served.await;
-                open.decrement(1.0);
-                drop(permit);
-            });
-            // The results of connections that have ended are dropped.
-            while connections.try_join_next().is_some() {}
-        };
         loop {
-            // At the bound, new connections wait in the queue of the system.
-            let permit = tokio::select! {
-                permit = Arc::clone(&permits).acquire_owned() => permit,
-                () = phases.reach(Phase::Closing) => break,
-            };
-            let Ok(permit) = permit else { break };
             tokio::select! {
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => start(stream, permit),
-                    Err(error) => {
-                        tracing::debug!(target: "plimsoll", "{}: a connection failed: {error}", self.name);
-                        if !is_of_client(&error) {
-                            sleep(PAUSE).await;
-                        }
-                    }
-                },
+                next = self.accept(&permits) => {
+                    let Some((stream, permit)) = next else { continue };
+                    let service = ConnectionService {
+                        router: router.clone(),
+                        too_slow,
+                        usage: Usage::new(),
+                        phases: phases.clone(),
+                        request_timeout: bounds.request_timeout,
+                    };
+                    let served = serve(builder.clone(), stream, service, bounds);
+                    let open = open.clone();
+                    accepted.increment(1);
+                    open.increment(1.0);
+                    connections.spawn(async move {
+                        served.await;
+                        open.decrement(1.0);
+                        drop(permit);
+                    });
+                    // The results of connections that have ended are dropped.
+                    while connections.try_join_next().is_some() {}
+                }
                 () = phases.reach(Phase::Closing) => break,
             }
-        }
-        // Connections that the system has accepted already are not lost.
-        while let Ok(permit) = Arc::clone(&permits).try_acquire_owned()
-            && let Ok(Ok((stream, _))) = timeout(Duration::ZERO, self.listener.accept()).await
-        {
-            start(stream, permit);
         }
         drop(self.listener);
         let ended = async { while connections.join_next().await.is_some() {} };
@@ -106,6 +91,22 @@ impl Listener {
             let left = connections.len();
             tracing::warn!(target: "plimsoll", "{}: {left} connections end without an answer", self.name);
             connections.shutdown().await;
+        }
+    }
+
+    /// Accepts a connection. At the bound, new connections wait in the queue of the system. Returns `None` after an
+    /// error, with a pause if it does not pass by itself.
+    async fn accept(&self, permits: &Arc<Semaphore>) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+        let permit = Arc::clone(permits).acquire_owned().await.ok()?;
+        match self.listener.accept().await {
+            Ok((stream, _)) => Some((stream, permit)),
+            Err(error) => {
+                tracing::debug!(target: "plimsoll", "{}: a connection failed: {error}", self.name);
+                if !is_of_client(&error) {
+                    sleep(PAUSE).await;
+                }
+                None
+            }
         }
     }
 }

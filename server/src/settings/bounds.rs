@@ -18,11 +18,11 @@ pub struct Bounds {
     pub max_body: usize,
     /// The longest head of a request, in bytes.
     pub max_head: usize,
-    /// The time in which the head of a request must arrive.
+    /// The time in which the head of a request must arrive. Over HTTP/1, it begins with the answer before.
     pub head_timeout: Duration,
     /// The time in which a request must arrive and be answered.
     pub request_timeout: Duration,
-    /// The time after which a connection is closed if it has no request, or if its client does not take a response.
+    /// The time after which a connection without a request is closed.
     pub idle_timeout: Duration,
     /// The time after which a connection takes no further request. It is closed when its requests are answered.
     pub max_connection_age: Duration,

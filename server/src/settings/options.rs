@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use plimsoll::{Algorithm, OnFailure};
 use serde::Deserialize;
 
-use super::values::{Address, Bytes, LogFormat, Time};
-use crate::envoy::EnvoyOptions;
+use super::values::{Address, Bytes, LogFormat, Time, named};
+use crate::envoy::{Decide, EnvoyOptions};
 
 /// The settings that flags, environment variables and the file have in common. A field that is `None` is not
 /// set there.
@@ -47,13 +48,13 @@ pub(super) struct Options {
     pub(super) envoy_config: Option<Vec<PathBuf>>,
     /// Way in which the limits of a request of Envoy are decided: `together`, or `each` by itself as
     /// envoyproxy/ratelimit does [default: together]
-    #[arg(long, env = "PLIMSOLL_ENVOY_DECIDE", value_name = "HOW", help_heading = "Limits")]
+    #[arg(long, env = "PLIMSOLL_ENVOY_DECIDE", value_parser = named::<Decide>, value_name = "HOW", help_heading = "Limits")]
     #[serde(skip)]
-    pub(super) envoy_decide: Option<super::values::Deciding>,
+    pub(super) envoy_decide: Option<Decide>,
     /// Algorithm of limits of `unit` and `requests_per_unit`, such as `fixed-window` [default: sliding-buckets(30)]
-    #[arg(long, env = "PLIMSOLL_ENVOY_ALGORITHM", value_name = "NAME", help_heading = "Limits")]
+    #[arg(long, env = "PLIMSOLL_ENVOY_ALGORITHM", value_parser = named::<Algorithm>, value_name = "NAME", help_heading = "Limits")]
     #[serde(skip)]
-    pub(super) envoy_algorithm: Option<super::values::Counting>,
+    pub(super) envoy_algorithm: Option<Algorithm>,
     /// End the limits of a domain when no file has it any more. By default they stay until a restart [default: false]
     #[arg(long, env = "PLIMSOLL_ENVOY_REMOVE_DOMAINS", num_args = 0..=1, require_equals = true,
         default_missing_value = "true", value_name = "BOOL", help_heading = "Limits")]
@@ -63,8 +64,8 @@ pub(super) struct Options {
     #[arg(skip)]
     pub(super) envoy: Option<EnvoyOptions>,
     /// Decision while the store cannot answer: `local`, `allow` or `deny` [default: local]
-    #[arg(long, env = "PLIMSOLL_ON_FAILURE", value_name = "ACTION", help_heading = "Limits")]
-    pub(super) on_failure: Option<super::values::Failure>,
+    #[arg(long, env = "PLIMSOLL_ON_FAILURE", value_parser = named::<OnFailure>, value_name = "ACTION", help_heading = "Limits")]
+    pub(super) on_failure: Option<OnFailure>,
     /// Time for which a receipt can be used [default: 5min]
     #[arg(long, env = "PLIMSOLL_RECEIPT_LIFETIME", value_name = "TIME", help_heading = "Limits")]
     pub(super) receipt_lifetime: Option<Time>,
@@ -130,7 +131,7 @@ pub(super) struct Options {
     pub(super) shutdown_timeout: Option<Time>,
 
     /// Format of the log on standard error: `text` or `json` [default: text]
-    #[arg(long, env = "PLIMSOLL_LOG_FORMAT", value_name = "FORMAT", help_heading = "Operation")]
+    #[arg(long, env = "PLIMSOLL_LOG_FORMAT", value_parser = named::<LogFormat>, value_name = "FORMAT", help_heading = "Operation")]
     pub(super) log_format: Option<LogFormat>,
     /// Events of the log, such as `info` or `warn,plimsoll=debug` [default: info]
     #[arg(long, env = "PLIMSOLL_LOG", value_name = "FILTER", help_heading = "Operation")]

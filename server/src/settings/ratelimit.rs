@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{Address, SettingsError, options::Options};
-use crate::envoy::{EnvoyOptions, ResponseHeaders};
+use super::{SettingsError, options::Options};
+use crate::envoy::{EnvoyOptions, LimitHeaders};
 
 /// Returns the value of an environment variable that is set and not empty.
 pub(super) type Variables<'v> = dyn Fn(&str) -> Option<String> + 'v;
@@ -37,7 +37,7 @@ const FOLLOWED: [&str; 20] = [
 
 /// The variables that cannot be followed, the value with which they ask for nothing, and the way out. Without it, limits
 /// would be missing, would be counted elsewhere, or could not be asked.
-const REFUSED: [(&str, &str, &str); 11] = [
+const REFUSED: [(&str, &str, &str); 9] = [
     ("CONFIG_TYPE", "FILE", "files in --envoy-config; xDS is missing"),
     ("BACKEND_TYPE", "redis", "--redis; memcached is missing"),
     ("REDIS_PERSECOND", "false", "one Redis or cluster for all limits, and no REDIS_PERSECOND"),
@@ -47,12 +47,7 @@ const REFUSED: [(&str, &str, &str); 11] = [
     ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "false", "a certificate with the name of the host"),
     ("GRPC_SERVER_USE_TLS", "false", "--grpc behind a proxy or a mesh that ends TLS"),
     ("GRPC_UDS", "", "--grpc ADDRESS"),
-    ("GRPC_PORT", "8081", "--grpc ADDRESS"),
-    ("PORT", "8080", "--http ADDRESS"),
 ];
-
-/// The variables that a container may have for other reasons.
-const COMMON: [&str; 2] = ["GRPC_PORT", "PORT"];
 
 /// Completes options that name no limits by the variables of envoyproxy/ratelimit. Also returns warnings.
 ///
@@ -63,7 +58,7 @@ pub(super) fn complete(
     mut options: Options,
     variable: &Variables<'_>,
 ) -> Result<(Options, Vec<String>), SettingsError> {
-    let refused = REFUSED.iter().map(|(name, ..)| *name).filter(|name| !COMMON.contains(name));
+    let refused = REFUSED.iter().map(|(name, ..)| *name);
     let names = FOLLOWED.into_iter().chain(refused).filter(|name| variable(name).is_some());
     let names: Vec<_> = names.collect();
     let names_files = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY"].iter().any(|it| names.contains(it));
@@ -80,7 +75,7 @@ pub(super) fn complete(
              RUNTIME_ROOT with RUNTIME_SUBDIRECTORY, --envoy-config, or --config"
         )));
     }
-    refuse(&options, variable)?;
+    refuse(variable)?;
     let part = |name, default: &str| variable(name).unwrap_or_else(|| default.to_owned());
     let folder = PathBuf::from(part("RUNTIME_ROOT", "/srv/runtime_data/current"));
     let folder = folder.join(part("RUNTIME_SUBDIRECTORY", ""));
@@ -95,19 +90,12 @@ pub(super) fn complete(
     Ok((options, Vec::new()))
 }
 
-fn refuse(options: &Options, variable: &Variables<'_>) -> Result<(), SettingsError> {
-    let has_port = |address: Option<Address>, default: &str, port: &str| match address {
-        Some(Address::At(address)) => address.port().to_string() == port,
-        Some(Address::Off) => false,
-        None => default == port,
-    };
+fn refuse(variable: &Variables<'_>) -> Result<(), SettingsError> {
     let mut lines = String::new();
     for (name, harmless, instead) in REFUSED {
         let Some(value) = variable(name) else { continue };
-        let is_harmless = match name {
-            "GRPC_PORT" => has_port(options.grpc, harmless, &value),
-            "PORT" => has_port(options.http, harmless, &value),
-            _ if harmless == "false" => !is_true(name, &value)?,
+        let is_harmless = match harmless {
+            "false" => !is_true(name, &value)?,
             _ => value.eq_ignore_ascii_case(harmless),
         };
         if !is_harmless {
@@ -127,28 +115,26 @@ fn switches(
     mut envoy: EnvoyOptions,
     variable: &Variables<'_>,
 ) -> Result<EnvoyOptions, SettingsError> {
-    type Set = fn(EnvoyOptions, bool) -> EnvoyOptions;
-    let switches: [(&str, Set); 4] = [
-        ("SHADOW_MODE", EnvoyOptions::shadow_mode),
-        ("QUOTA_MODE", EnvoyOptions::quota_mode),
-        ("MERGE_DOMAIN_CONFIG", EnvoyOptions::merge_domains),
-        ("RESPONSE_DYNAMIC_METADATA", EnvoyOptions::dynamic_metadata),
-    ];
-    for (name, set) in switches {
+    for (name, switch) in [
+        ("SHADOW_MODE", &mut envoy.shadow_mode),
+        ("QUOTA_MODE", &mut envoy.quota_mode),
+        ("MERGE_DOMAIN_CONFIG", &mut envoy.merge_domains),
+        ("RESPONSE_DYNAMIC_METADATA", &mut envoy.dynamic_metadata),
+    ] {
         if let Some(value) = variable(name) {
-            envoy = set(envoy, is_true(name, &value)?);
+            *switch = is_true(name, &value)?;
         }
     }
     if let Some(value) = variable("NEAR_LIMIT_RATIO") {
         let ratio = value.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
         let ratio =
             ratio.ok_or_else(|| SettingsError::new("NEAR_LIMIT_RATIO", &value, "0 to 1"))?;
-        envoy = envoy.near_limit_percent((ratio * 100.0).round() as u8);
+        envoy.near_limit_percent = (ratio * 100.0).round() as u8;
     }
     let name = "LIMIT_RESPONSE_HEADERS_ENABLED";
     if variable(name).map_or(Ok(false), |value| is_true(name, &value))? {
         let name = |name, default: &str| variable(name).unwrap_or_else(|| default.to_owned());
-        envoy = envoy.headers(ResponseHeaders::default().limit_headers(
+        envoy.headers.limit = Some(LimitHeaders::new(
             name("LIMIT_LIMIT_HEADER", "RateLimit-Limit"),
             name("LIMIT_REMAINING_HEADER", "RateLimit-Remaining"),
             name("LIMIT_RESET_HEADER", "RateLimit-Reset"),

@@ -17,7 +17,6 @@ use super::{
     options::{Options, RoleOption},
     ratelimit::{self, Variables},
     secrets::resolve,
-    values::{Counting, Deciding, Failure},
 };
 use crate::{
     access::{Client, Clients},
@@ -126,7 +125,7 @@ impl Settings {
             admin: options.admin.unwrap_or(loopback(6_070)),
             is_admin_asked: options.admin.is_some(),
             is_unauthenticated: options.unauthenticated.unwrap_or(false),
-            on_failure: options.on_failure.map_or(OnFailure::Local, |Failure(action)| action),
+            on_failure: options.on_failure.unwrap_or(OnFailure::Local),
             receipt_lifetime: lifetime,
             receipt_secret: token_of("receipt-secret", options.receipt_secret.as_ref())?,
             redis: redis(&options)?,
@@ -198,18 +197,10 @@ fn redis(options: &Options) -> Result<Option<RedisServers>, SettingsError> {
 /// Returns the switches of the service for Envoy: those of the table, and the flags in their place.
 fn envoy(options: &Options) -> EnvoyOptions {
     let mut envoy = options.envoy.clone().unwrap_or_default();
-    if let Some(Deciding(decide)) = options.envoy_decide {
-        envoy = envoy.decide(decide);
-    }
-    if let Some(Counting(algorithm)) = options.envoy_algorithm {
-        envoy = envoy.algorithm(algorithm);
-    }
-    if let Some(remove) = options.envoy_remove_domains {
-        envoy = envoy.remove_domains(remove);
-    }
-    if let Some(Failure(on_failure)) = options.on_failure {
-        envoy = envoy.on_failure(on_failure);
-    }
+    envoy.decide = options.envoy_decide.unwrap_or(envoy.decide);
+    envoy.algorithm = options.envoy_algorithm.unwrap_or(envoy.algorithm);
+    envoy.remove_domains = options.envoy_remove_domains.unwrap_or(envoy.remove_domains);
+    envoy.on_failure = options.on_failure.unwrap_or(envoy.on_failure);
     envoy
 }
 

@@ -7,13 +7,10 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Algorithm, OnFailure};
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, IntoDeserializer, value},
+    de::{DeserializeOwned, Error, IntoDeserializer, value},
 };
-
-use crate::envoy::Decide;
 
 /// The address of a listener, or that there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +30,8 @@ pub(super) struct Time(pub(super) Duration);
 pub(super) struct Bytes(pub(super) usize);
 
 /// The format of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// A line of text for each event.
     #[default]
@@ -42,17 +40,11 @@ pub enum LogFormat {
     Json,
 }
 
-/// The decision on a charge while the store cannot answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Failure(pub(super) OnFailure);
-
-/// The way in which the limits of a request of Envoy are decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Deciding(pub(super) Decide);
-
-/// An algorithm, by the name that it has in a quota.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Counting(pub(super) Algorithm);
+/// Returns the value that has this name in files too.
+pub(super) fn named<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let value: value::StrDeserializer<'_, value::Error> = text.into_deserializer();
+    T::deserialize(value).map_err(|error| error.to_string())
+}
 
 impl FromStr for Address {
     type Err = String;
@@ -98,50 +90,6 @@ impl FromStr for Bytes {
     }
 }
 
-impl FromStr for LogFormat {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err(format!("found {text:?}, allowed is text or json")),
-        }
-    }
-}
-
-impl FromStr for Failure {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "local" => Ok(Self(OnFailure::Local)),
-            "allow" => Ok(Self(OnFailure::Allow)),
-            "deny" => Ok(Self(OnFailure::Deny)),
-            _ => Err(format!("found {text:?}, allowed is local, allow or deny")),
-        }
-    }
-}
-
-impl FromStr for Deciding {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let read = Decide::deserialize(IntoDeserializer::<value::Error>::into_deserializer(text));
-        read.map(Self).map_err(|_| format!("found {text:?}, allowed is together or each"))
-    }
-}
-
-impl FromStr for Counting {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let read =
-            Algorithm::deserialize(IntoDeserializer::<value::Error>::into_deserializer(text));
-        read.map(Self).map_err(|error| error.to_string())
-    }
-}
-
 /// Implements `Deserialize` from a text.
 macro_rules! deserialize_by_text {
     ($($type:ty),+) => {
@@ -153,7 +101,7 @@ macro_rules! deserialize_by_text {
     };
 }
 
-deserialize_by_text!(Address, Time, Bytes, LogFormat, Failure);
+deserialize_by_text!(Address, Time, Bytes);
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -166,7 +114,10 @@ impl fmt::Display for Address {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll::{Algorithm, OnFailure};
+
     use super::*;
+    use crate::envoy::Decide;
 
     #[test]
     fn a_wrong_value_says_what_is_allowed() {
@@ -179,11 +130,11 @@ mod tests {
         assert!("10".parse::<Time>().unwrap_err().contains("500ms"));
         assert_eq!("off".parse(), Ok(Address::Off));
         assert!("8080".parse::<Address>().unwrap_err().contains("127.0.0.1:8080"));
-        assert_eq!("deny".parse(), Ok(Failure(OnFailure::Deny)));
-        assert_eq!("each".parse(), Ok(Deciding(Decide::Each)));
-        assert!("all".parse::<Deciding>().unwrap_err().contains("together"));
-        assert_eq!("sliding-buckets(60)".parse(), Ok(Counting(Algorithm::SlidingBuckets(60))));
-        assert!("leaky".parse::<Counting>().unwrap_err().contains("token-bucket"));
-        assert!("xml".parse::<LogFormat>().unwrap_err().contains("json"));
+        assert_eq!(named("deny"), Ok(OnFailure::Deny));
+        assert_eq!(named("each"), Ok(Decide::Each));
+        assert!(named::<Decide>("all").unwrap_err().contains("together"));
+        assert_eq!(named("sliding-buckets(60)"), Ok(Algorithm::SlidingBuckets(60)));
+        assert!(named::<Algorithm>("leaky").unwrap_err().contains("token-bucket"));
+        assert!(named::<LogFormat>("xml").unwrap_err().contains("json"));
     }
 }

@@ -26,7 +26,7 @@ descriptors:
 ";
 
 fn each() -> EnvoyOptions {
-    EnvoyOptions::default().decide(Decide::Each)
+    EnvoyOptions { decide: Decide::Each, ..EnvoyOptions::default() }
 }
 
 #[tokio::test]

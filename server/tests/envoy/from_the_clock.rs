@@ -43,13 +43,13 @@ async fn most_in_a_minute(options: EnvoyOptions) -> usize {
 #[tokio::test]
 async fn the_default_never_admits_more_than_the_limit_in_any_minute() {
     assert_eq!(most_in_a_minute(EnvoyOptions::default()).await, 10);
-    let fixed = EnvoyOptions::default().algorithm(Algorithm::FixedWindow);
+    let fixed = EnvoyOptions { algorithm: Algorithm::FixedWindow, ..EnvoyOptions::default() };
     assert!(most_in_a_minute(fixed).await > 10);
 }
 
 #[tokio::test]
 async fn a_fixed_window_begins_anew_at_its_edge() {
-    let fixed = EnvoyOptions::default().algorithm(Algorithm::FixedWindow);
+    let fixed = EnvoyOptions { algorithm: Algorithm::FixedWindow, ..EnvoyOptions::default() };
     let service = Service::with(LIMIT, fixed);
     // 1,700,000,000 s is 20 s after the edge of a minute.
     service.clock.advance(Duration::from_millis(39_000));
@@ -75,7 +75,7 @@ async fn under_fixed_windows_the_reset_is_the_edge_of_the_window() {
         // The second request leaves a minute after it was made.
         (Algorithm::SlidingLog, [Some(60), Some(60)]),
     ] {
-        let service = Service::with(LIMIT, EnvoyOptions::default().algorithm(algorithm));
+        let service = Service::with(LIMIT, EnvoyOptions { algorithm, ..EnvoyOptions::default() });
         let first = reset(&service).await;
         service.clock.advance(Duration::from_secs(2));
         assert_eq!([first, reset(&service).await], expected, "{algorithm:?}");

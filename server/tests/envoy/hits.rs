@@ -6,7 +6,7 @@ use envoy_types::pb::{
         extensions::common::ratelimit::v3::RateLimitDescriptor,
         service::ratelimit::v3::rate_limit_response::{
             Code,
-            rate_limit::Unit::{Hour, Minute, Unknown},
+            rate_limit::Unit::{Hour, Minute},
         },
         r#type::v3::RateLimitUnit,
     },
@@ -29,8 +29,6 @@ descriptors:
   - key: forgetting
     rate_limit: { unit: minute, requests_per_unit: 10 }
     count_denied: false
-  - key: work
-    rate_limit: { quota: 2 concurrent expires(5min) }
   - key: burst
     rate_limit: { quota: 10/min token-bucket(4) }
   - key: log
@@ -44,7 +42,8 @@ descriptors:
 ";
 
 fn both_ways() -> [EnvoyOptions; 2] {
-    [Decide::Together, Decide::Each].map(|how| EnvoyOptions::default().decide(how))
+    [Decide::Together, Decide::Each]
+        .map(|how| EnvoyOptions { decide: how, ..EnvoyOptions::default() })
 }
 
 #[tokio::test]
@@ -66,25 +65,6 @@ async fn the_hits_are_those_of_the_descriptor_or_else_of_the_request() {
             let (_, says) = service.answer("shop", [hits("user=b", number)]).await;
             assert_eq!(says, [Over(10, Minute)], "{number}");
         }
-    }
-}
-
-#[tokio::test]
-async fn a_strict_look_spends_nothing_and_is_denied_once_nothing_is_left() {
-    for options in both_ways() {
-        let service = Service::with(LIMITS, options.strict_looks(true));
-        let look = async || service.answer("shop", [hits("user=a", 0)]).await.1[0];
-        assert_eq!((look().await, look().await), (Ok(10, Minute, 10), Ok(10, Minute, 10)));
-        service.answer("shop", [hits("user=a", 9)]).await;
-        assert_eq!(look().await, Ok(10, Minute, 1));
-        service.answer("shop", [hits("user=a", 1)]).await;
-        assert_eq!(look().await, Over(10, Minute));
-        let (code, says) = service.answer("shop", [hits("user=a", 0), descriptor("other=a")]).await;
-        let left = if says[1] == Ok(10, Minute, 10) { 10 } else { 9 };
-        assert_eq!(
-            (code, &*says),
-            (Code::OverLimit, &[Over(10, Minute), Ok(10, Minute, left)][..])
-        );
     }
 }
 
@@ -124,12 +104,10 @@ async fn a_look_passes_while_no_more_hits_than_the_limit_count() {
         assert_eq!(look("user=b").await, Ok(10, Minute, 0));
         assert_eq!(service.says("shop", "user=b").await, Over(10, Minute));
         assert_eq!(look("user=b").await, Over(10, Minute));
-        // Nothing is ever counted beyond this limit, and beyond this number of slots.
+        // Nothing is ever counted beyond this limit.
         look("forgetting=a").await;
         spend("forgetting=a", 10).await;
         assert_eq!(look("forgetting=a").await, Over(10, Minute));
-        spend("work=a", 2).await;
-        assert_eq!(look("work=a").await, Over(2, Unknown));
     }
 }
 
@@ -183,31 +161,15 @@ async fn a_report_counts_beyond_the_limit_where_somebody_looks() {
 }
 
 #[tokio::test]
-async fn negative_hits_give_back() {
+async fn negative_hits_pass_and_change_nothing() {
     for options in both_ways() {
         let service = Service::with(LIMITS, options);
-        let ask = async |descriptor| service.answer("shop", [descriptor]).await;
-        ask(hits("user=a", 6)).await;
-        assert_eq!(ask(negative("user=a", 4)).await, (Code::Ok, vec![Ok(10, Minute, 8)]));
-        // No more than was spent.
-        assert_eq!(ask(negative("user=a", 100)).await, (Code::Ok, vec![Ok(10, Minute, 10)]));
-        assert_eq!(ask(negative("user=b", 1)).await, (Code::Ok, vec![Ok(10, Minute, 10)]));
-        ask(hits("burst=a", 4)).await;
-        assert_eq!(ask(negative("burst=a", 3)).await.0, Code::Ok);
-        assert_eq!(ask(hits("burst=a", 3)).await, (Code::Ok, vec![Ok(10, Minute, 0)]));
-        assert_eq!(ask(hits("burst=a", 1)).await.0, Code::OverLimit);
-    }
-}
-
-#[tokio::test]
-async fn a_concurrency_limit_is_released_by_negative_hits() {
-    for options in both_ways() {
-        let service = Service::with(LIMITS, options);
-        assert_eq!(service.says("shop", "work=a").await, Ok(2, Unknown, 1));
-        assert_eq!(service.says("shop", "work=a").await, Ok(2, Unknown, 0));
-        assert_eq!(service.says("shop", "work=a").await, Over(2, Unknown));
-        service.answer("shop", [negative("work=a", 1)]).await;
-        assert_eq!(service.says("shop", "work=a").await, Ok(2, Unknown, 0));
-        assert_eq!(service.says("shop", "work=a").await, Over(2, Unknown));
+        let ask = async |descriptors: &[_]| service.answer("shop", descriptors.to_vec()).await;
+        ask(&[hits("user=a", 9)]).await;
+        assert_eq!(ask(&[negative("user=a", 4)]).await, (Code::Ok, vec![Says::Unlimited]));
+        // The other descriptors of its request are charged.
+        let both = [negative("user=a", 4), descriptor("user=a")];
+        assert_eq!(ask(&both).await, (Code::Ok, vec![Says::Unlimited, Ok(10, Minute, 0)]));
+        assert_eq!(ask(&both).await.0, Code::OverLimit);
     }
 }

@@ -2,7 +2,7 @@
 
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use plimsoll::{ErrorKind, Limiter, Resilience, store};
-use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions, EnvoyService};
+use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
 
 use crate::support::{Says, Service, descriptor, own_limit, request};
 
@@ -84,7 +84,7 @@ async fn a_store_that_fails_is_unavailable_and_never_unknown() {
         let limiter = Limiter::with(Broken(kind), Resilience::none());
         let config =
             EnvoyConfig::from_text("limits.yaml", LIMITS, EnvoyOptions::default()).unwrap();
-        let service = EnvoyService::from(&Envoy::new(config, limiter));
+        let service = Envoy::new(config, limiter);
         let asked = request("shop", [descriptor("user=alice")]);
         use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
         let status = service.should_rate_limit(tonic::Request::new(asked)).await.unwrap_err();

@@ -42,37 +42,45 @@ fn findings(options: EnvoyOptions) -> Vec<Finding> {
 #[test]
 fn each_limit_has_its_findings_with_their_places_and_reasons() {
     let findings = findings(EnvoyOptions::default());
-    let of = |rule: &str| findings.iter().filter(|it| it.rule() == rule).collect::<Vec<_>>();
+    let of =
+        |rule: &str| findings.iter().filter(|it| it.limits[0].rule == rule).collect::<Vec<_>>();
     let user = of("shop.user");
-    assert_eq!((user.len(), user[0].line(), user[0].file()), (3, 3, "limits.yaml"));
-    assert!(user[0].change().starts_with("at most 100 in any minute"), "{}", user[0]);
-    assert!(user[0].reason().contains("admits up to 200"), "{}", user[0]);
+    assert_eq!(
+        (user.len(), user[0].limits[0].line, &*user[0].limits[0].file),
+        (3, 3, "limits.yaml")
+    );
+    assert!(user[0].change.starts_with("at most 100 in any minute"), "{}", user[0]);
+    assert!(user[0].reason.contains("admits up to 200"), "{}", user[0]);
     let banned = of("shop.banned");
-    assert_eq!((banned.len(), banned[0].kind()), (1, FindingKind::Suspicious));
+    assert_eq!((banned.len(), banned[0].kind), (1, FindingKind::Suspicious));
     let vip = of("shop.vip");
-    let has = |text: &str| vip.iter().any(|it| it.change().contains(text));
+    let has = |text: &str| vip.iter().any(|it| it.change.contains(text));
     assert!(has("no limit has this name") && has("4096") && has("counted by token-bucket(2)"));
     assert!(has("no effect beside `shadow_mode`"));
     // A text of a quota has its algorithm, which no switch changes.
     let algorithm = |findings: &[&Finding]| {
-        let finding = findings.iter().find(|it| it.reason().contains("a fixed window admits"));
-        finding.unwrap().reason().rsplit("; ").next().unwrap().to_owned()
+        let finding = findings.iter().find(|it| it.reason.contains("a fixed window admits"));
+        finding.unwrap().reason.rsplit("; ").next().unwrap().to_owned()
     };
     assert_eq!(algorithm(&user), "the switch is `algorithm`");
     assert_eq!(algorithm(&vip), "the algorithm is that of its `quota`");
-    let capped = findings.iter().find(|it| it.change().contains("4096")).unwrap();
-    let capped = [capped.rule()].into_iter().chain(capped.others().map(|(rule, ..)| rule));
-    assert_eq!(capped.collect::<Vec<_>>(), ["shop.vip", "shop.route.method"]);
-    assert!(of("shop.pool").iter().any(|it| it.change().contains("dynamic metadata")));
+    let capped = findings.iter().find(|it| it.change.contains("4096")).unwrap();
+    let capped: Vec<_> = capped.limits.iter().map(|it| &*it.rule).collect();
+    assert_eq!(capped, ["shop.vip", "shop.route.method"]);
+    assert!(of("shop.pool").iter().any(|it| it.change.contains("dynamic metadata")));
     assert!(of("shop.open").is_empty());
-    assert!(findings[0].to_string().contains("--> limits.yaml:3"), "{}", findings[0]);
+    assert!(findings[0].to_string().contains("--> limits.yaml:3: shop.user"), "{}", findings[0]);
     // Findings are about differences in behavior, so the switches take them away.
-    let as_theirs = EnvoyOptions::default().decide(Decide::Each).algorithm(Algorithm::FixedWindow);
+    let as_theirs = EnvoyOptions {
+        decide: Decide::Each,
+        algorithm: Algorithm::FixedWindow,
+        ..EnvoyOptions::default()
+    };
     let user = self::findings(as_theirs);
-    assert_eq!(user.iter().filter(|it| it.rule() == "shop.user").count(), 1);
-    let options = EnvoyOptions::default().dynamic_metadata(true);
+    assert_eq!(user.iter().filter(|it| it.limits[0].rule == "shop.user").count(), 1);
+    let options = EnvoyOptions { dynamic_metadata: true, ..EnvoyOptions::default() };
     let findings = self::findings(options);
-    assert!(!findings.iter().any(|it| it.change().contains("dynamic metadata")));
+    assert!(!findings.iter().any(|it| it.change.contains("dynamic metadata")));
 }
 
 #[test]
@@ -87,10 +95,12 @@ fn equal_findings_are_one() {
     let findings = lint(&EnvoyConfig::from_texts(texts, EnvoyOptions::default()).unwrap());
     // The algorithm, another limit that denies, and hits that are denied.
     assert_eq!(findings.len(), 3, "{findings:?}");
-    let others: Vec<_> = findings[0].others().collect();
-    assert_eq!((findings[0].rule(), others.len()), ("one.k0", 10));
-    assert_eq!((others[0], others[9]), (("one.k1", "one.yaml", 5), ("other.k1", "other.yaml", 5)));
+    let limits: Vec<_> =
+        findings[0].limits.iter().map(|it| (&*it.rule, &*it.file, it.line)).collect();
+    assert_eq!(limits.len(), 11);
+    assert_eq!((limits[0], limits[1]), (("one.k0", "one.yaml", 3), ("one.k1", "one.yaml", 5)));
+    assert_eq!(limits[10], ("other.k1", "other.yaml", 5));
     let shown = findings[0].to_string();
-    assert!(shown.contains("\n   = also: one.k1 (line 5), one.k2 (line 7)"), "{shown}");
-    assert!(shown.ends_with(", and 5 more"), "{shown}");
+    assert!(shown.contains("\n  --> one.yaml:5: one.k1\n  --> one.yaml:7: one.k2"), "{shown}");
+    assert!(shown.contains("\n  --> and 5 more\n   = reason: "), "{shown}");
 }

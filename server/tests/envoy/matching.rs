@@ -220,7 +220,7 @@ async fn domains_are_merged_by_choice() {
     let texts = || [("a.yaml", &*texts[0]), ("b.yaml", &*texts[1])];
     let error = EnvoyConfig::from_texts(texts(), EnvoyOptions::default()).unwrap_err();
     assert!(error.to_string().contains("the domain `shop` is there twice"), "{error}");
-    let merged = EnvoyOptions::default().merge_domains(true);
+    let merged = EnvoyOptions { merge_domains: true, ..EnvoyOptions::default() };
     let service = Service::of(EnvoyConfig::from_texts(texts(), merged.clone()).unwrap());
     assert_eq!(service.says("shop", "user=a").await, Ok(5, Hour, 4));
     assert_eq!(service.says("shop", "path=a").await, Ok(5, Hour, 4));

@@ -32,7 +32,8 @@ descriptors:
 ";
 
 fn both_ways() -> [EnvoyOptions; 2] {
-    [Decide::Together, Decide::Each].map(|how| EnvoyOptions::default().decide(how))
+    [Decide::Together, Decide::Each]
+        .map(|how| EnvoyOptions { decide: how, ..EnvoyOptions::default() })
 }
 
 #[tokio::test]
@@ -79,12 +80,12 @@ async fn quota_mode_denies_when_no_quota_is_left() {
 }
 
 #[tokio::test]
-async fn together_a_request_that_no_quota_admits_spends_nothing() {
+async fn together_a_request_that_no_quota_admits_is_counted_by_its_other_limits() {
     let service = Service::new(MODES);
     assert_eq!(service.says("shop", "one=a").await, Ok(1, Minute, 0));
     let (code, says) = service.decide("shop", &["live=a", "one=a", "shadow=a"]).await;
     assert_eq!((code, says[1]), (Code::OverLimit, Over(1, Minute)));
-    assert_eq!(service.says("shop", "live=a").await, Ok(3, Minute, 2));
+    assert_eq!(service.says("shop", "live=a").await, Ok(3, Minute, 1));
     // While the live limit denies, no quota is spent.
     for _ in 0..2 {
         service.says("shop", "live=a").await;
@@ -95,14 +96,15 @@ async fn together_a_request_that_no_quota_admits_spends_nothing() {
 
 #[tokio::test]
 async fn the_service_can_be_a_shadow_or_in_quota_mode_as_a_whole() {
-    let service = Service::with(MODES, EnvoyOptions::default().shadow_mode(true));
+    let service =
+        Service::with(MODES, EnvoyOptions { shadow_mode: true, ..EnvoyOptions::default() });
     for number in 1..=4 {
         let (code, says) = service.decide("shop", &["live=a"]).await;
         let live = if number <= 3 { Ok(3, Minute, 3 - number) } else { Over(3, Minute) };
         assert_eq!((code, &*says), (Code::Ok, &[live][..]));
     }
     for options in both_ways() {
-        let service = Service::with(MODES, options.quota_mode(true));
+        let service = Service::with(MODES, EnvoyOptions { quota_mode: true, ..options });
         for number in 1..=4 {
             let (code, _) = service.decide("shop", &["live=a"]).await;
             assert_eq!(code == Code::OverLimit, number > 3);

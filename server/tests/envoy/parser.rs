@@ -38,7 +38,7 @@ const PIECES: [&str; 22] = [
 ];
 
 fn read(text: &str) {
-    let options = EnvoyOptions::default().merge_domains(true);
+    let options = EnvoyOptions { merge_domains: true, ..EnvoyOptions::default() };
     match EnvoyConfig::from_texts([("a.yaml", text), ("b.yaml", text)], options) {
         Ok(config) => {
             let _ = (config.dump(), lint(&config));

@@ -216,7 +216,9 @@ async fn a_service_that_is_a_shadow_admits_all_modes() {
     for asked in [["plain=a", "quota=a"], ["quota=a", "other=a"], ["plain=a", "large=a"]] {
         let (code, over) = after(EnvoyOptions::default(), &used, &asked).await;
         assert_eq!(code, Code::OverLimit, "{asked:?}");
-        let shadow = after(EnvoyOptions::default().shadow_mode(true), &used, &asked).await;
+        let shadow =
+            after(EnvoyOptions { shadow_mode: true, ..EnvoyOptions::default() }, &used, &asked)
+                .await;
         // The statuses still say what each limit decides.
         assert_eq!(shadow, (Code::Ok, over), "{asked:?}");
     }

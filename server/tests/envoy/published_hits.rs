@@ -42,7 +42,7 @@ fn requests_of_two_domains_are_decided_and_counted() {
     for how in [Decide::Together, Decide::Each] {
         let service = || {
             let texts = [("basic.yaml", BASIC), ("another.yaml", ANOTHER)];
-            let options = EnvoyOptions::default().decide(how);
+            let options = EnvoyOptions { decide: how, ..EnvoyOptions::default() };
             Service::of(EnvoyConfig::from_texts(texts, options).unwrap())
         };
         let text = measured_with(service, async |service| {

@@ -12,7 +12,7 @@ use envoy_types::pb::{
     google::protobuf::{Value, value::Kind},
 };
 use plimsoll::{Algorithm, ErrorKind, Limiter, Resilience};
-use plimsoll_server::envoy::{EnvoyConfig, EnvoyOptions, ResponseHeaders};
+use plimsoll_server::envoy::{EnvoyConfig, EnvoyOptions, LimitHeaders, ResponseHeaders};
 use plimsoll_testing::servers::directory;
 use serde_json::json;
 
@@ -51,7 +51,7 @@ fn a_reload_acts_on_the_next_request_and_a_failed_one_changes_nothing() {
     let folder = directory();
     let file = folder.join("limits.yaml");
     fs::write(&file, "domain: test-domain\ndescriptors: [{ key: other }]\n").unwrap();
-    let service = || Service::of(EnvoyConfig::load([&folder]).unwrap());
+    let service = || Service::of(EnvoyConfig::load([&folder], EnvoyOptions::default()).unwrap());
     let text = measured_with(service, async |service| {
         let decided = service.decide("test-domain", &["hello=world"]).await;
         assert_eq!(decided, (Code::Ok, vec![Free]));
@@ -87,7 +87,7 @@ fn a_service_that_is_a_shadow_counts_the_denials_that_it_admits() {
         (false, shadow, "", Code::OverLimit, [false, true], 0),
         (false, "", "", Code::OverLimit, [true, true], 0),
     ] {
-        let options = EnvoyOptions::default().shadow_mode(is_shadow);
+        let options = EnvoyOptions { shadow_mode: is_shadow, ..EnvoyOptions::default() };
         let service = || Service::with(&two_limits(first, second), options);
         let text = measured_with(service, async |service| {
             let descriptors = ["foo=bar", "hello=world"];
@@ -107,8 +107,10 @@ async fn a_denial_has_three_headers_of_any_names() {
         ["A-Ratelimit-Limit", "A-Ratelimit-Remaining", "A-Ratelimit-Reset"],
         ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"],
     ] {
-        let headers = ResponseHeaders::none().limit_headers(names[0], names[1], names[2]);
-        let options = EnvoyOptions::default().headers(headers).algorithm(Algorithm::FixedWindow);
+        let limit = Some(LimitHeaders::new(names[0], names[1], names[2]));
+        let headers = ResponseHeaders { limit, ..ResponseHeaders::default() };
+        let options =
+            EnvoyOptions { headers, algorithm: Algorithm::FixedWindow, ..EnvoyOptions::default() };
         let service = Service::with(ONE_LIMIT, options);
         service.answer("different-domain", [hits("foo=bar", 10)]).await;
         let descriptors = ["foo=bar", "hello=world"].map(descriptor);
@@ -196,7 +198,8 @@ async fn dynamic_metadata(
     (domain, hits_addend): (&str, u32),
     descriptors: Vec<RateLimitDescriptor>,
 ) -> (Code, serde_json::Value) {
-    let service = Service::with(METADATA, options.dynamic_metadata(true));
+    let options = EnvoyOptions { dynamic_metadata: true, ..options };
+    let service = Service::with(METADATA, options);
     for used in used {
         service.decide(domain, &[used]).await;
     }
@@ -210,7 +213,7 @@ async fn dynamic_metadata(
 #[tokio::test]
 async fn dynamic_metadata_has_the_request_and_the_metadata_of_the_limits_that_pass() {
     let of_each = EnvoyOptions::default;
-    let of_all = || EnvoyOptions::default().quota_mode(true);
+    let of_all = || EnvoyOptions { quota_mode: true, ..EnvoyOptions::default() };
     let (known, unknown) = ("quota-domain", "fake-domain");
     let named = |name: &str| Some(json!({ "name": name }));
     for (options, used, request, asked, code, metadata) in [

@@ -6,7 +6,7 @@ use envoy_types::pb::{
     envoy::service::ratelimit::v3::RateLimitResponse,
     google::protobuf::{Value, value::Kind},
 };
-use plimsoll_server::envoy::{Decide, EnvoyOptions, ResponseHeaders};
+use plimsoll_server::envoy::{Decide, EnvoyOptions, LimitHeaders, ResponseHeaders};
 
 use crate::support::{Service, descriptor, request};
 
@@ -20,8 +20,6 @@ descriptors:
   - key: shadow
     rate_limit: { unit: hour, requests_per_unit: 1 }
     shadow_mode: true
-  - key: work
-    rate_limit: { quota: 3 concurrent }
   - key: banned
     rate_limit: { unit: day, requests_per_unit: 0 }
   - key: pool
@@ -50,7 +48,10 @@ fn resets(response: &RateLimitResponse) -> Vec<Option<i64>> {
 
 #[tokio::test]
 async fn headers_name_each_limit_and_denials_say_when_to_come_back() {
-    let headers_on = EnvoyOptions::default().headers(ResponseHeaders::none().ratelimit(true));
+    let headers_on = EnvoyOptions {
+        headers: ResponseHeaders { ratelimit: true, limit: None },
+        ..EnvoyOptions::default()
+    };
     let service = Service::with(LIMITS, headers_on);
     let response = ask(&service, &["user=a", "tenant=t", "shadow=x", "unknown=y"]).await;
     let expected = [
@@ -72,13 +73,6 @@ async fn headers_name_each_limit_and_denials_say_when_to_come_back() {
     // The wait is right.
     service.clock.advance(Duration::from_secs(50));
     assert!(!headers(&ask(&service, &["user=a"]).await).contains_key("retry-after"));
-    // Units in flight come back at a time that is not known.
-    let response = ask(&service, &["work=a"]).await;
-    let expected = [
-        ("ratelimit-policy", r#""work";q=3;qu="concurrent-requests""#),
-        ("ratelimit", r#""work";r=2"#),
-    ];
-    assert_eq!((headers(&response), resets(&response)), (expected.into(), vec![Some(1)]));
     let response = ask(&service, &["banned=x"]).await;
     assert_eq!((headers(&response), resets(&response)), ([].into(), vec![Some(86_400)]));
     assert!(headers(&ask(&service, &["unknown=x"]).await).is_empty());
@@ -86,11 +80,12 @@ async fn headers_name_each_limit_and_denials_say_when_to_come_back() {
 
 #[tokio::test]
 async fn by_default_no_header_reaches_a_client() {
-    for service in
-        [Service::new(LIMITS), Service::with(LIMITS, EnvoyOptions::default().decide(Decide::Each))]
-    {
+    for service in [
+        Service::new(LIMITS),
+        Service::with(LIMITS, EnvoyOptions { decide: Decide::Each, ..EnvoyOptions::default() }),
+    ] {
         for _ in 0..3 {
-            let response = ask(&service, &["user=a", "tenant=t", "banned=x", "work=a"]).await;
+            let response = ask(&service, &["user=a", "tenant=t", "banned=x"]).await;
             assert_eq!(headers(&response), [].into());
             // Envoy sends these as they are.
             assert!(response.request_headers_to_add.is_empty() && response.raw_body.is_empty());
@@ -101,10 +96,12 @@ async fn by_default_no_header_reaches_a_client() {
 
 #[tokio::test]
 async fn three_headers_are_about_the_tightest_limit() {
-    let none = ResponseHeaders::none();
-    let service = Service::with(LIMITS, EnvoyOptions::default().headers(none.clone()));
-    assert!(headers(&ask(&service, &["user=a"]).await).is_empty());
-    let service = Service::with(LIMITS, EnvoyOptions::default().headers(none.x_ratelimit()));
+    let with_names = |limit: &str, remaining: &str, reset: &str| {
+        let limit = Some(LimitHeaders::new(limit, remaining, reset));
+        let headers = ResponseHeaders { limit, ..ResponseHeaders::default() };
+        Service::with(LIMITS, EnvoyOptions { headers, ..EnvoyOptions::default() })
+    };
+    let service = with_names("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset");
     let response = ask(&service, &["tenant=t", "user=a"]).await;
     let expected =
         [("x-ratelimit-limit", "2"), ("x-ratelimit-remaining", "1"), ("x-ratelimit-reset", "60")];
@@ -114,12 +111,7 @@ async fn three_headers_are_about_the_tightest_limit() {
     }
     let response = ask(&service, &["user=a", "tenant=t"]).await;
     assert_eq!(headers(&response)["x-ratelimit-limit"], "5");
-    let own = ResponseHeaders::none().limit_headers(
-        "RateLimit-Limit",
-        "RateLimit-Remaining",
-        "RateLimit-Reset",
-    );
-    let service = Service::with(LIMITS, EnvoyOptions::default().headers(own));
+    let service = with_names("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset");
     assert_eq!(headers(&ask(&service, &["user=a"]).await)["RateLimit-Limit"], "2");
 }
 
@@ -148,7 +140,8 @@ async fn metadata_is_that_of_the_limits_that_pass() {
     assert_eq!(at(&both, &["metadata", "route", "weight"]), Some(&Kind::NumberValue(1.0)));
     // A limit that does not pass shows nothing.
     assert!(metadata(&["pool=a"]).await.is_none());
-    let service = Service::with(LIMITS, EnvoyOptions::default().dynamic_metadata(true));
+    let service =
+        Service::with(LIMITS, EnvoyOptions { dynamic_metadata: true, ..EnvoyOptions::default() });
     let response = ask(&service, &["user=a"]).await;
     let fields = response.dynamic_metadata.unwrap().fields;
     let Some(Kind::ListValue(list)) = &fields["descriptors"].kind else { panic!("{fields:?}") };

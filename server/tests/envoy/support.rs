@@ -16,14 +16,13 @@ use envoy_types::pb::{
     google::protobuf::UInt64Value,
 };
 use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore};
-use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions, EnvoyService};
+use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
 use tonic::{Request, Status};
 
 /// A service over an embedded store with a clock that the test moves.
 pub(crate) struct Service {
     pub(crate) envoy: Envoy,
     pub(crate) clock: ManualClock,
-    pub(crate) service: EnvoyService,
 }
 
 /// The status of a descriptor as a test writes it.
@@ -54,11 +53,11 @@ impl Service {
     /// Creates the service over another limiter, whose clock the test does not move.
     pub(crate) fn over(config: EnvoyConfig, limiter: Limiter) -> Self {
         let (clock, envoy) = (ManualClock::at(0), Envoy::new(config, limiter));
-        Self { service: EnvoyService::from(&envoy), envoy, clock }
+        Self { envoy, clock }
     }
 
     pub(crate) async fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
-        self.service.should_rate_limit(Request::new(request)).await.map(tonic::Response::into_inner)
+        self.envoy.should_rate_limit(Request::new(request)).await.map(tonic::Response::into_inner)
     }
 
     /// Asks about descriptors of one hit each.

@@ -2,10 +2,10 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use plimsoll_testing::{calm::eventually, servers::directory};
+use plimsoll_testing::servers::directory;
 
 use crate::{
-    proxy::{Filter, Proxy, SLOW},
+    proxy::{Filter, Proxy},
     service::Service,
 };
 
@@ -22,8 +22,6 @@ descriptors:
     descriptors:
       - key: user
         rate_limit: { unit: minute, requests_per_unit: 1 }
-  - key: work
-    rate_limit: { quota: 1 concurrent expires(5min) }
   - key: cost
     rate_limit: { quota: 100/h sliding-log }
 ";
@@ -106,44 +104,6 @@ async fn requests_cost_what_their_headers_say() {
         (cost("60").await, cost("60").await, cost("40").await, cost("1").await),
         (200, 429, 200, 429)
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_concurrency_limit_is_released_when_the_response_has_ended() {
-    let service = Service::start(&written(LIMITS), None);
-    let proxy = Proxy::start(filter(&[service.port])).await;
-    // The upstream answers at once, so each request finds the slot of the one before free, soon.
-    for number in 0..10 {
-        let mut status = 0;
-        for _ in 0..1_000 {
-            status = proxy.get("/work", &[("x-work", "a")]).await.status;
-            if status == 200 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        assert_eq!(status, 200, "request {number}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_slot_stays_taken_while_its_request_runs() {
-    let limits = LIMITS.replace("  - key: work\n", "  - key: work\n    count_denied: true\n");
-    let service = Service::start(&written(&limits), None);
-    let proxy = Proxy::start(filter(&[service.port])).await;
-    let mut client = proxy.client().await;
-    let slow =
-        tokio::spawn(async move { client.get_with("/work/slow", &[("x-work", "a")]).await.status });
-    tokio::time::sleep(SLOW / 12).await;
-    let ask = async || proxy.get("/work", &[("x-work", "a")]).await.status;
-    for number in 0..5 {
-        assert_eq!(ask().await, 429, "request {number}");
-        // Envoy gives back also for a request that was denied. That it was counted makes up for it.
-        tokio::time::sleep(SLOW / 60).await;
-    }
-    assert!(!slow.is_finished());
-    assert_eq!(slow.await.unwrap(), 200);
-    eventually("the slot is free", async || ask().await == 200).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

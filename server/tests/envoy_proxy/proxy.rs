@@ -15,9 +15,6 @@ use plimsoll_testing::{
     web::{self, Client, Reply},
 };
 
-/// The time of the upstream's answer to `/work/slow`.
-pub(crate) const SLOW: Duration = Duration::from_secs(6);
-
 /// Envoy, until it is dropped.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
@@ -46,11 +43,7 @@ pub(crate) fn programs() -> &'static str {
 impl Proxy {
     /// Starts Envoy with `configs/proxy.yaml` in front of an upstream of this process.
     pub(crate) async fn start(filter: Filter<'_>) -> Self {
-        let slow = get(|| async {
-            tokio::time::sleep(SLOW).await;
-            "hello"
-        });
-        let upstream = Router::new().route("/work/slow", slow).fallback(get(|| async { "hello" }));
+        let upstream = Router::new().fallback(get(|| async { "hello" }));
         let upstream = web::serve(upstream).await.port();
         let endpoint = |port: &u16| {
             format!(

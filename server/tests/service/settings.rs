@@ -55,7 +55,7 @@ fn a_check_finds_the_mistake_and_its_line() {
         (&["--check", "--grpc", "[::]:8081"], "--unauthenticated"),
         (&["--check", "--redis-primary", "main"], "redis-sentinels with redis-primary"),
         (&["--check", "--htpt", "x"], "--http"),
-        (&["--check", "--log-format", "xml"], "allowed is text or json"),
+        (&["--check", "--log-format", "xml"], "expected `text` or `json`"),
     ] {
         let (code, _, error) = output(arguments, &[]);
         assert!(

@@ -19,10 +19,6 @@ use crate::{
 /// may still change. A denial always carries `Retry-After` as well, also with [`none`](Self::none).
 /// [`RateLimitLayer::headers`](crate::RateLimitLayer::headers) sets the headers of a layer.
 ///
-/// With the feature `serde`, the set is a map of `draft11` (true or false), `x_ratelimit` (`seconds`,
-/// `epoch` or `off`) and `partition_secret` (32 hexadecimal digits, or `off`), which is serialized as
-/// `redacted`.
-///
 /// # Examples
 ///
 /// The default set:
@@ -147,21 +143,6 @@ impl Headers {
         map
     }
 
-    /// Returns the headers for the outcomes of a check that admits the request.
-    #[inline]
-    pub(in crate::middleware) fn for_admitted(
-        &self,
-        outcomes: Outcomes<'_>,
-        time: Timestamp,
-    ) -> ResponseHeaders {
-        // Without headers, the binding outcome need not be found (`benches/layer.rs`).
-        if !self.draft11 && self.x_ratelimit.is_none() {
-            return ResponseHeaders::default();
-        }
-        let binding = outcomes.tightest().and_then(|position| outcomes.get(position.into()));
-        self.with(outcomes, binding, time, None)
-    }
-
     /// Returns the headers for a decision that admits the request.
     #[inline]
     pub(in crate::middleware) fn for_decision(&self, decision: &Decision<'_>) -> ResponseHeaders {
@@ -190,50 +171,6 @@ impl Headers {
                 .draft11
                 .then(|| Draft11::new(outcomes, retry_after, self.partition_secret)),
             x_ratelimit: self.x_ratelimit.map(|reset| XRateLimit::new(binding, time, reset)),
-        }
-    }
-}
-
-#[cfg(feature = "serde")]
-crate::serialized::by_mirror!(Headers);
-
-/// [`Headers`] as serialized data.
-#[cfg(feature = "serde")]
-mod mirror {
-    use serde::{Deserialize, Serialize};
-
-    use super::{PartitionSecret, Reset};
-    use crate::serialized::or_off;
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(remote = "super::Headers", default = "super::Headers::default", deny_unknown_fields)]
-    pub(super) struct Headers {
-        draft11: bool,
-        #[serde(with = "or_off")]
-        x_ratelimit: Option<Reset>,
-        #[serde(with = "partition_secret")]
-        partition_secret: Option<PartitionSecret>,
-    }
-
-    mod partition_secret {
-        use serde::{Deserializer, Serializer};
-
-        use crate::{
-            middleware::headers::draft11::PartitionSecret,
-            serialized::{Secret, or_off},
-        };
-
-        pub(super) fn serialize<S: Serializer>(
-            value: &Option<PartitionSecret>,
-            to: S,
-        ) -> Result<S::Ok, S::Error> {
-            or_off::serialize(&value.map(|_| Secret(0)), to)
-        }
-
-        pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-            from: D,
-        ) -> Result<Option<PartitionSecret>, D::Error> {
-            Ok(or_off::deserialize(from)?.map(|Secret(secret)| PartitionSecret::new(secret)))
         }
     }
 }

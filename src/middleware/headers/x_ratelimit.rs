@@ -30,11 +30,6 @@ pub(super) const NAMES: [HeaderName; 3] =
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "kebab-case")
-)]
 pub enum Reset {
     /// The number of seconds until all units are free again, as Envoy and Kong send it. It does not
     /// depend on the clock of the client. [`Headers::default`](crate::Headers::default) uses it.

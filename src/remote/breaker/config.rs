@@ -16,8 +16,6 @@ use std::time::Duration;
 /// - **Recovering**, after a successful call: two calls at a time go to the store, and one more
 ///   with each success. After [`ramp`](Self::ramp) the breaker closes.
 ///
-/// With the feature `serde`, a configuration is a map of its fields, with durations such as `500ms`.
-///
 /// # Examples
 ///
 /// ```
@@ -109,40 +107,5 @@ impl BreakerConfig {
     pub fn ramp(mut self, ramp: Duration) -> Self {
         self.ramp = ramp;
         self
-    }
-}
-
-#[cfg(feature = "serde")]
-crate::serialized::by_mirror!(BreakerConfig);
-
-/// [`BreakerConfig`] as serialized data.
-#[cfg(feature = "serde")]
-mod mirror {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Serialize};
-
-    use crate::serialized::{duration, number, timeout};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(
-        remote = "super::BreakerConfig",
-        default = "super::BreakerConfig::default",
-        deny_unknown_fields
-    )]
-    pub(super) struct BreakerConfig {
-        #[serde(with = "timeout")]
-        window: Duration,
-        min_calls: u32,
-        #[serde(deserialize_with = "number::<1, 100, _, _>")]
-        failures_percent: u32,
-        #[serde(deserialize_with = "number::<1, { u32::MAX as u64 }, _, _>")]
-        consecutive: u32,
-        #[serde(with = "timeout")]
-        slow: Duration,
-        #[serde(with = "timeout")]
-        open: Duration,
-        #[serde(with = "duration")]
-        ramp: Duration,
     }
 }

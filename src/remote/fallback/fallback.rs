@@ -10,9 +10,7 @@ use smallvec::SmallVec;
 use super::backlog::{Backlog, BacklogEntry, TakenEntry};
 use crate::{
     clock::{Clock, Timestamp},
-    decision::{
-        ChargeReply, Mark, OneReply, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict,
-    },
+    decision::{ChargeReply, Mark, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict},
     error::{Effect, Error, ErrorKind},
     memory::{MemoryConfig, MemoryStore},
     policy::{Charge, OnFailure},
@@ -102,17 +100,8 @@ impl Fallback {
         }
     }
 
-    /// Decides a check with one charge that the open breaker has rejected.
-    #[inline(always)]
-    pub(in crate::remote) fn acquire_rejected(&self, charge: &Charge<'_>) -> OneReply {
-        telemetry::fell_back();
-        let time = self.clock.now();
-        OneReply { time, source: Source::Fallback, reply: self.acquire(charge, time, true) }
-    }
-
-    /// Returns whether [`acquire_rejected`](Self::acquire_rejected) decides the charge.
-    #[inline]
-    pub(in crate::remote) fn decides_alone(&self, charge: &Charge<'_>) -> bool {
+    /// Returns whether the share of this process alone decides a check with this only charge.
+    fn decides_alone(&self, charge: &Charge<'_>) -> bool {
         decides(charge) && charge.is_live()
     }
 

@@ -3,7 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | `requests` | the requests of a limiter: read this first |
-//! | `check` | a check: split, wait, send, merge |
+//! | `check` | a check: pay, wait, send |
 //! | `leases` | the stocks above the guarded store, and the tasks that renew and refund them |
 //! | `keeper` | the task that refunds units to the store |
 //! | `renewal` | the task that asks the store for more units |
@@ -24,10 +24,11 @@ mod stocks;
 mod table;
 
 pub(super) use self::{
-    check::acquire_one,
     leases::Leases,
     requests::{call, concerns},
+    stocks::is_leased,
 };
 
 #[cfg(test)]
+#[path = "../../../tests/leases/model/mod.rs"]
 mod model;

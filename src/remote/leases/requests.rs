@@ -3,11 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{
-        deadline::Deadline,
-        guarded::{Origin, Sent, StoreCall},
-    },
-    check,
+    super::guarded::{Origin, Step, StoreCall},
     leases::Leases,
     stocks::Stocks,
 };
@@ -24,14 +20,15 @@ pub(in crate::remote) fn concerns(request: Request<'_>) -> bool {
     request.charges().any(|charge| charge.quota().lease().is_some())
 }
 
-/// Executes a request of which a charge is under a leased quota, and waits no longer than `limit`.
+/// Executes a request of which a charge is under a leased quota, and waits no longer than `limit`. A check
+/// comes in through [`Leases::acquire`].
 pub(in crate::remote) fn call(
     leases: &Arc<Leases>,
     request: Request<'_>,
     limit: Option<Duration>,
 ) -> Answer {
     match request {
-        Request::Acquire(charges) => return check::acquire(leases, charges, limit),
+        Request::Acquire(_) => {}
         Request::Peek(charges) => return peek(leases, charges, limit),
         Request::Force(charges) => return force(leases, charges, limit),
         Request::Refund(receipt) => return refund(leases, receipt, limit),
@@ -45,17 +42,17 @@ pub(in crate::remote) fn call(
 /// Adds the units in stock to the remaining units in the reply of the store.
 fn peek(leases: &Arc<Leases>, charges: &[Charge<'_>], limit: Option<Duration>) -> Answer {
     let before = leases.stocks.units(charges);
-    let deadline = || limit.and_then(Deadline::new);
-    match leases.guarded.send(Request::Peek(charges), Origin::Caller, deadline) {
-        Sent::Answered(reply) => Answer::ready(reply.map(|mut reply| {
+    match leases.guarded.send_copy(Request::Peek(charges), Origin::Caller, limit) {
+        Step::Decided(reply) => Answer::ready(reply.map(|mut reply| {
             leases.stocks.add_stock(charges, &before, &mut reply);
             reply
         })),
-        Sent::Pending(call) => {
-            let (mut call, stocks) = (call.into_owned(), Arc::clone(&leases.stocks));
+        Step::Waits(call) => {
+            let stocks = Arc::clone(&leases.stocks);
             Answer::pending(async move {
-                let mut reply = call.wait().await?;
-                stocks.add_stock(call.charges(), &before, &mut reply);
+                let (charges, reply) = call.await;
+                let mut reply = reply?;
+                stocks.add_stock(&charges, &before, &mut reply);
                 Ok(reply)
             })
         }
@@ -65,19 +62,18 @@ fn peek(leases: &Arc<Leases>, charges: &[Charge<'_>], limit: Option<Duration>) -
 /// Refunds units in stock for a charge beyond the limit, such as that of a penalty, so that the stock does
 /// not hide it. The stock of a key that has free units stays.
 fn force(leases: &Arc<Leases>, charges: &[Charge<'_>], limit: Option<Duration>) -> Answer {
-    let deadline = || limit.and_then(Deadline::new);
-    match leases.guarded.send(Request::Force(charges), Origin::Caller, deadline) {
-        Sent::Answered(reply) => {
+    match leases.guarded.send_copy(Request::Force(charges), Origin::Caller, limit) {
+        Step::Decided(reply) => {
             end_force(&leases.stocks, charges, &reply);
             Answer::ready(reply)
         }
-        Sent::Pending(call) => {
+        Step::Waits(call) => {
             let stocks = Arc::clone(&leases.stocks);
-            let mut force = ForceCall { stocks, call: call.into_owned(), has_ended: false };
+            let mut force = ForceCall { stocks, call, has_ended: false };
             Answer::pending(async move {
-                let reply = force.call.wait().await;
+                let (charges, reply) = (&mut force.call).await;
                 force.has_ended = true;
-                end_force(&force.stocks, force.call.charges(), &reply);
+                end_force(&force.stocks, &charges, &reply);
                 reply
             })
         }

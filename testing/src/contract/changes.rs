@@ -161,30 +161,31 @@ pub async fn a_wider_period_counts_new_units_to_its_end(fixture: Fixture) {
     }
 }
 
-/// A store that kept one period for all units would let them leave together.
-pub async fn units_of_two_earlier_windows_leave_apart(fixture: Fixture) {
+/// A store that forgot the units of the first window at the second change would have 9 free under an hour.
+pub async fn units_of_two_earlier_windows_leave_with_the_later_one(fixture: Fixture) {
     let start = HOUR_START + 10_500_000;
     fixture.set(start);
     let policy = policy("p", "10/s fixed-window");
     assert!(check(&fixture, &policy, 4).await.is_allowed());
     change(&policy, "10/min fixed-window");
     assert!(check(&fixture, &policy, 3).await.is_allowed());
+    fixture.set(HOUR_START + 10_999_999);
+    assert_eq!(remaining(&fixture, &policy).await, 3);
+    // The first second is over.
+    fixture.set(HOUR_START + 11 * SECOND);
+    assert_eq!(remaining(&fixture, &policy).await, 7);
+    // It counted at the last charge.
     change(&policy, "10/h fixed-window");
+    assert_eq!(remaining(&fixture, &policy).await, 3);
     assert!(check(&fixture, &policy, 1).await.is_allowed());
-    for (time, left) in [
-        (10_999_999, 2),
-        (11 * SECOND, 6),
-        (60 * SECOND - 1, 6),
-        (60 * SECOND, 9),
-        (3_600 * SECOND - 1, 9),
-        (3_600 * SECOND, 10),
-    ] {
+    for (time, left) in
+        [(60 * SECOND - 1, 2), (60 * SECOND, 9), (3_600 * SECOND - 1, 9), (3_600 * SECOND, 10)]
+    {
         fixture.set(HOUR_START + time);
         assert_eq!(remaining(&fixture, &policy).await, left, "after {time} us");
     }
 }
 
-/// More windows than a key keeps apart.
 pub async fn many_windows_forget_nothing(fixture: Fixture) {
     for kind in ["fixed-window", "sliding-counter"] {
         fixture.set(HOUR_START + 1);
@@ -194,25 +195,29 @@ pub async fn many_windows_forget_nothing(fixture: Fixture) {
             assert!(check(&fixture, &policy, 1).await.is_allowed());
             assert_eq!(remaining(&fixture, &policy).await, 100 - number, "{kind}");
         }
-        // Every group leaves within two of its own windows.
+        // All leave within two of their own windows.
         fixture.set(HOUR_START + 30 * 3_600 * SECOND);
         assert_eq!(remaining(&fixture, &policy).await, 100, "{kind}");
     }
 }
 
-pub async fn a_carried_unit_can_be_refunded(fixture: Fixture) {
+/// The units count until they leave, and those of later charges are not given back in their place.
+pub async fn a_charge_from_before_a_change_of_the_window_gives_back_nothing(fixture: Fixture) {
     for kind in ["fixed-window", "sliding-counter"] {
         fixture.set(HOUR_START + 30 * SECOND);
         let policy = policy(kind, &format!("10/min {kind}"));
         let first = hold(&fixture.limiter, policy.charge("alice", 4)).await;
         let second = hold(&fixture.limiter, policy.charge("alice", 3)).await;
-        change(&policy, &format!("10/h {kind}"));
+        change(&policy, &format!("20/h {kind}"));
         // Before a charge under the new window, and after.
-        assert_eq!(first.refund().await.expect("the store answers"), 4, "{kind}");
-        assert!(check(&fixture, &policy, 2).await.is_allowed());
-        assert_eq!(remaining(&fixture, &policy).await, 5, "{kind}");
-        assert_eq!(second.refund().await.expect("the store answers"), 3, "{kind}");
-        assert_eq!(remaining(&fixture, &policy).await, 8, "{kind}");
+        assert_eq!(first.refund().await.expect("the store answers"), 0, "{kind}");
+        let later = hold(&fixture.limiter, policy.charge("alice", 2)).await;
+        assert_eq!(remaining(&fixture, &policy).await, 11, "{kind}");
+        assert_eq!(second.refund().await.expect("the store answers"), 0, "{kind}");
+        assert_eq!(later.refund().await.expect("the store answers"), 2, "{kind}");
+        assert_eq!(remaining(&fixture, &policy).await, 13, "{kind}");
+        fixture.set(HOUR_START + 120 * SECOND);
+        assert_eq!(remaining(&fixture, &policy).await, 20, "{kind}");
     }
 }
 

@@ -2,7 +2,6 @@
 //!
 //! A scenario takes scrapes of a limiter, one for each minute. `promtool` computes the rules over them. It is
 //! in Debian's package `prometheus`.
-#![cfg(feature = "metrics")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,5 +1,4 @@
 //! Denials over real HTTP: no cache may store one, and gRPC statuses go to gRPC requests alone.
-#![cfg(feature = "tonic")]
 
 use std::net::SocketAddr;
 

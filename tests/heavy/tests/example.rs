@@ -1,9 +1,7 @@
 //! Starts the examples `grpc` and `reqwest`.
-#![cfg(any(feature = "reqwest", feature = "tonic"))]
 
 use plimsoll_testing::example::{program, start};
 
-#[cfg(feature = "tonic")]
 #[test]
 fn grpc() {
     use std::time::Duration;
@@ -44,7 +42,6 @@ fn grpc() {
     panic!("the machine is late all the time");
 }
 
-#[cfg(feature = "reqwest")]
 #[test]
 fn reqwest() {
     let output = program("reqwest").output().unwrap();

@@ -1,5 +1,4 @@
 //! gRPC: a real tonic server and client, HTTP on the same budget, and the bytes of a denial.
-#![cfg(feature = "tonic")]
 
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 

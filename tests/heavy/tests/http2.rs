@@ -1,5 +1,4 @@
 //! HTTP/2 beside HTTP/1.1: many streams of one connection, and charges that the response settles.
-#![cfg(feature = "tonic")]
 
 use std::{net::SocketAddr, time::Duration};
 

@@ -1,5 +1,4 @@
 //! A job that mirrors the issues of a forge with `reqwest`, and pauses as the forge asks for.
-#![cfg(feature = "reqwest")]
 
 use std::{
     sync::{Arc, Mutex},

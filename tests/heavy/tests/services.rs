@@ -1,6 +1,5 @@
 //! A tonic service with limits for single methods and for keys in the metadata, served by tonic and
 //! by axum.
-#![cfg(feature = "tonic")]
 
 use std::net::SocketAddr;
 

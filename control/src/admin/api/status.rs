@@ -82,9 +82,9 @@ fn no_config() -> Value {
 fn overrides(status: &OverridesStatus) -> Value {
     json!({
         "version": status.version,
-        "unheard_seconds": seconds(status.unheard),
-        "restores": status.restores,
-        "undecided": status.undecided,
+        "seconds_since_reply": seconds(status.since_reply),
+        "losses": status.losses,
+        "lost": status.lost,
         "error": status.error,
     })
 }

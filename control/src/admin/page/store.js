@@ -41,8 +41,11 @@ function ofConfig({ version, error, needs_restart: needsRestart }) {
   return needsRestart ? warning("restart", `${text}, but the store or the resilience in the file acts after a restart only`) : text;
 }
 
-function ofOverrides({ restores }) {
-  return `followed by this process${restores ? `; put back ${count(restores)} times after the store had lost them` : ""}`;
+function ofOverrides({ losses, lost }) {
+  if (!losses) return "followed by this process";
+  const text = `the store has lost changes ${count(losses)} times: compare the list with what you want`;
+  const lines = lost.map(({ policy, key, kind }) => `${policy} ${key ?? "all keys"}: ${kind.quota ?? kind}`);
+  return warning("lost", lost.length ? `${text}. Not in force any more:` : text, lines.join("\n"));
 }
 
 const warning = (state, text, details) => h("div", {},

@@ -1,11 +1,9 @@
 //! The arguments of the command line.
 
-use std::{env, ops::RangeInclusive, path::PathBuf, time::Duration};
+use std::{env, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll::Quota;
-
-use crate::plan::PlanArgs;
 
 /// Shows and changes the limits of a service, in its Redis or through its admin page.
 #[derive(Debug, Parser)]
@@ -129,17 +127,6 @@ pub(crate) enum Command {
         /// The file, instead of --config.
         file: Option<PathBuf>,
     },
-    /// Compute the load and the memory of the Redis of a service. It needs neither.
-    Plan(PlanArgs),
-    /// Show the policies and the keys that are limited, every two seconds.
-    Watch {
-        /// The time between two screens.
-        #[arg(long, default_value = "2s", value_name = "TIME", value_parser = time_of_watch)]
-        every: Duration,
-        /// End after this many screens.
-        #[arg(long, short = 'n')]
-        count: Option<u64>,
-    },
     /// Write the completion of a shell.
     Completions {
         #[arg(value_enum)]
@@ -160,6 +147,12 @@ pub(crate) struct OverrideArgs {
     /// The time for which it is in force: 2h. Without it, until it is ended.
     #[arg(long = "for", value_name = "TIME", value_parser = time_of_change, requires = "limit")]
     pub(crate) time: Option<Duration>,
+    /// Set the overrides of a file again, which `--json override` has written. One that is there stays.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "lost"])]
+    pub(crate) from: Option<PathBuf>,
+    /// Show the overrides that Redis has lost, as the instance behind the admin page knows them.
+    #[arg(long, conflicts_with = "limit")]
+    pub(crate) lost: bool,
     /// Only if the override has this version, which `override` shows. 0: only if there is none.
     #[arg(long, value_name = "VERSION", requires = "limit")]
     pub(crate) if_version: Option<u64>,
@@ -218,20 +211,6 @@ fn limit(text: &str) -> Result<NewLimit, String> {
 /// Reads the time for which a change is in force. The service counts it in seconds.
 fn time_of_change(text: &str) -> Result<Duration, String> {
     let times = Duration::from_secs(1)..=Duration::from_secs(400 * 86_400);
-    time_within(text, times, "1s to 400days, such as 10m, 2h or 1day")
-}
-
-/// Reads the time between two screens.
-fn time_of_watch(text: &str) -> Result<Duration, String> {
-    let times = Duration::from_millis(100)..=Duration::from_secs(86_400);
-    time_within(text, times, "100ms to 1day, such as 2s")
-}
-
-fn time_within(
-    text: &str,
-    times: RangeInclusive<Duration>,
-    allowed: &str,
-) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).ok().filter(|time| times.contains(time));
-    time.ok_or_else(|| format!("allowed is a time of {allowed}"))
+    time.ok_or_else(|| "allowed is a time of 1s to 400days, such as 10m, 2h or 1day".to_owned())
 }

@@ -33,7 +33,6 @@ pub(crate) enum Client {
 #[derive(Debug)]
 pub(crate) struct Failure {
     message: String,
-    may_pass: bool,
     is_unread: bool,
 }
 
@@ -88,11 +87,6 @@ impl Client {
         Ok(Self::Local(Box::new(router(admin))))
     }
 
-    /// Returns whether this process reads the Redis of the service itself.
-    pub(crate) fn is_local(&self) -> bool {
-        matches!(self, Self::Local(_))
-    }
-
     /// Returns the answer to a request without a body. `path` is relative to `/api/`.
     pub(crate) async fn get(&mut self, path: &str) -> Result<Value, Failure> {
         self.call(Method::GET, path, None).await
@@ -118,7 +112,7 @@ impl Client {
                 let (agent, place) = (agent.clone(), base.clone());
                 let sent = tokio::task::spawn_blocking(move || send(&agent, request)).await;
                 let sent = sent.map_err(Failure::of)?;
-                sent.map_err(|error| Failure::no_answer(format!("{place}: {error}")))?
+                sent.map_err(|error| Failure::new(&format!("{place}: {error}")))?
             }
             Self::Local(router) => {
                 let request = request.uri(format!("/api/{path}")).body(Body::from(body));
@@ -186,7 +180,7 @@ fn send(
 
 impl Failure {
     pub(crate) fn new(message: &str) -> Self {
-        Self { message: message.to_owned(), may_pass: false, is_unread: false }
+        Self { message: message.to_owned(), is_unread: false }
     }
 
     /// Returns the failure of printing. If no program reads the output any more, the command has just ended.
@@ -197,11 +191,6 @@ impl Failure {
 
     pub(crate) fn of(error: impl fmt::Display) -> Self {
         Self::new(&error.to_string())
-    }
-
-    /// Creates the failure of a service that does not answer.
-    fn no_answer(message: String) -> Self {
-        Self { message, may_pass: true, is_unread: false }
     }
 
     /// Creates the failure of a file that names no server which has the overrides.
@@ -224,18 +213,12 @@ impl Failure {
         if problem["title"].is_null() && status == StatusCode::NOT_FOUND {
             message += ": is this the address of the admin page, such as https://HOST/admin/?";
         }
-        let may_pass = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
-        Self { message, may_pass, is_unread: false }
+        Self::new(&message)
     }
 
     /// Returns whether the command ended because no program reads its output any more.
     pub(crate) fn is_unread(&self) -> bool {
         self.is_unread
-    }
-
-    /// Returns whether the same request may succeed later.
-    pub(crate) fn may_pass(&self) -> bool {
-        self.may_pass
     }
 }
 

@@ -1,7 +1,8 @@
 //! The commands, each a request to the admin API or several, and what they print.
 
 use std::{
-    io::{IsTerminal, Write, stderr, stdout},
+    fs,
+    io::{Write, stderr},
     path::Path,
     time::Duration,
 };
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use crate::{
     args::{By, Cli, Command, KeyOfPolicies, NewLimit, OverrideArgs},
     client::{Client, Failure},
-    output, plan,
+    output,
 };
 
 /// Runs a command, and prints what it has found or changed.
@@ -26,16 +27,8 @@ pub(crate) async fn run(cli: Cli, user: &str) -> Result<(), Failure> {
         };
         return check_config(&path, cli.json);
     }
-    if let Command::Plan(args) = &cli.command {
-        let (value, text) = plan::run(args)?;
-        println!("{}", if cli.json { output::json(&value) } else { text });
-        return Ok(());
-    }
     let mut client = Client::connect(&cli.target, user).await?;
     let client = &mut client;
-    if let Command::Watch { every, count } = &cli.command {
-        return watch(client, *every, *count, cli.json).await;
-    }
     let (value, text) = match cli.command {
         Command::Peek { key } => {
             let standings = standings(client, &key).await?;
@@ -58,16 +51,16 @@ pub(crate) async fn run(cli: Cli, user: &str) -> Result<(), Failure> {
             return change(client, "unblock", &key, json!({ "reason": why.reason }), cli.json)
                 .await;
         }
+        Command::Override(OverrideArgs { from: Some(file), .. }) => {
+            return set_again(client, &file, cli.json).await;
+        }
         Command::Override(args) => overrides(client, args).await?,
         Command::Audit { count } => {
             let entries = client.get(&format!("audit?count={count}")).await?;
             let text = output::audit(&entries);
             (entries, text)
         }
-        Command::CheckConfig { .. }
-        | Command::Watch { .. }
-        | Command::Completions { .. }
-        | Command::Plan(_) => {
+        Command::CheckConfig { .. } | Command::Completions { .. } => {
             unreachable!("these need no connection, or were run above")
         }
     };
@@ -81,7 +74,10 @@ fn print(text: &str) -> Result<(), Failure> {
 /// Shows the overrides, or changes one.
 async fn overrides(client: &mut Client, args: OverrideArgs) -> Result<(Value, String), Failure> {
     let (Some(policy), Some(limit)) = (&args.policy, args.limit) else {
-        let mut list = client.get("overrides").await?;
+        let mut list = match args.lost {
+            true => client.get("status").await?["overrides"]["lost"].take(),
+            false => client.get("overrides").await?,
+        };
         if let (Some(policy), Some(rows)) = (&args.policy, list.as_array_mut()) {
             rows.retain(|row| row["policy"] == **policy);
         }
@@ -107,45 +103,44 @@ async fn overrides(client: &mut Client, args: OverrideArgs) -> Result<(Value, St
     Ok((change, text))
 }
 
-/// Shows the policies and the keys that are limited, again and again, also after a time in which there was no
-/// answer.
-async fn watch(
-    client: &mut Client,
-    every: Duration,
-    count: Option<u64>,
-    json: bool,
-) -> Result<(), Failure> {
-    let mut tries = 0;
-    loop {
-        let shown = screen(client, json).await;
-        tries += 1;
-        if count.is_some_and(|count| tries >= count) {
-            return shown;
-        }
-        if let Err(failure) = shown {
-            if !failure.may_pass() {
-                return Err(failure);
+/// Sets the overrides of a file again, each unless there is one by now. Prints what each change was, and fails if
+/// one was not made.
+async fn set_again(client: &mut Client, file: &Path, json: bool) -> Result<(), Failure> {
+    let name = file.display();
+    let text = fs::read_to_string(file)
+        .map_err(|error| Failure::new(&format!("{name} cannot be read: {error}")))?;
+    let rows: Vec<Value> = serde_json::from_str(&text).map_err(|error| {
+        let allowed = "what `plimsoll --json --show-keys override` prints";
+        Failure::new(&format!("{name} is no list of overrides: {error}\nallowed is {allowed}"))
+    })?;
+    let mut failed = 0;
+    for row in &rows {
+        let mut body = json!({
+            "policy": row["policy"], "key": row["key"], "until": row["until"], "reason": row["reason"],
+            "version": 0,
+        });
+        let (method, path) = match row["kind"].as_str() {
+            Some("block") => (Method::POST, "block"),
+            kind => {
+                set(&mut body, "quota", kind.or(row["kind"]["quota"].as_str()));
+                (Method::PUT, "overrides")
             }
-            let next = humantime::format_duration(every);
-            let _ = writeln!(stderr(), "{failure}\nthe next try is in {next}");
+        };
+        match client.call(method, path, Some(body)).await {
+            Ok(change) => {
+                print(&if json { output::json(&change) } else { output::change(&change) })?
+            }
+            Err(failure) => {
+                failed += 1;
+                let key = row["key"].as_str().unwrap_or("all keys");
+                let _ = writeln!(stderr(), "{key} under {}: {failure}", row["policy"]);
+            }
         }
-        tokio::time::sleep(every).await;
     }
-}
-
-/// Shows the policies and the keys that are limited now.
-async fn screen(client: &mut Client, json: bool) -> Result<(), Failure> {
-    let policies = client.get("policies").await?;
-    let offenders = top(client, None, By::Denied).await?;
-    if json {
-        return print(&json!({ "policies": policies, "offenders": offenders }).to_string());
+    match failed {
+        0 => Ok(()),
+        failed => Err(Failure::new(&format!("{failed} of {} overrides were not set", rows.len()))),
     }
-    // Clears the screen, and begins at its top.
-    let clear = if stdout().is_terminal() { "\x1b[2J\x1b[H" } else { "" };
-    let offenders = output::offenders(&offenders, By::Denied);
-    // The processes of the service have the rates. This one decides nothing.
-    let note = client.is_local().then_some("No data because only --admin URL shows rates");
-    print(&format!("{clear}{}\n\n{offenders}", output::policies(&policies, note)))
 }
 
 /// Returns the keys that are denied or that spend most, of one policy or of all.

@@ -4,7 +4,6 @@ mod args;
 mod client;
 mod commands;
 mod output;
-mod plan;
 
 use std::{
     env,

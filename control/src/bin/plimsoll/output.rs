@@ -87,35 +87,6 @@ pub(crate) fn offenders(offenders: &Value, by: By) -> String {
     or_else(table, offenders, empty)
 }
 
-/// Writes the policies. `note` says why there are no rates, instead of what the service says.
-pub(crate) fn policies(policies: &Value, note: Option<&str>) -> String {
-    let head = ["policy", "quota", "from", "", "allowed/s", "denied/s"];
-    let said = rows(policies).iter().filter_map(|row| row["no_data"].as_str());
-    let mut causes: Vec<_> = said.map(|cause| printable(note.unwrap_or(cause))).collect();
-    causes.dedup();
-    let table = table(head, rows(policies), |row| {
-        let state = if row["enabled"] == false { "switched off" } else { "" };
-        let rate = |field: &str| {
-            let rates = &row["rates"];
-            let per = rates["seconds_per_sample"].as_f64().unwrap_or(1.0);
-            let samples = rates[field].as_array().map_or(&[][..], Vec::as_slice);
-            // The last sample is still being counted.
-            let complete = samples.iter().rev().nth(1).or(samples.last());
-            let rate = complete.and_then(Value::as_f64).map(|count| format!("{:.1}", count / per));
-            rate.unwrap_or_else(|| "no data".to_owned())
-        };
-        [
-            text(&row["name"]),
-            text(&row["quota"]),
-            text(&row["source"]),
-            state.to_owned(),
-            rate("allowed"),
-            rate("denied"),
-        ]
-    });
-    [vec![table.to_string()], causes].concat().join("\n")
-}
-
 pub(crate) fn overrides(overrides: &Value) -> String {
     let head = ["policy", "key", "override", "until", "by", "reason", "version"];
     let table = table(head, rows(overrides), |row| {

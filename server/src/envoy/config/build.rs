@@ -15,10 +15,9 @@ use plimsoll_control::{
 use sha2::{Digest, Sha256};
 
 use super::{
-    metadata,
     pattern::Pattern,
     rule::{Counted, DeniedHits, Limit, Rule, RulePlace},
-    spec::{DescriptorSpec, FileSpec, LimitSpec, ONE_LIMIT, Scalar, misplaced},
+    spec::{DescriptorSpec, FileSpec, LimitSpec, Scalar},
     tree::{Domain, Node},
 };
 use crate::envoy::{
@@ -29,6 +28,10 @@ use crate::envoy::{
 
 /// The path of the limits that requests bring along. No path of a file has an empty name.
 const OVERRIDE_ID: &str = "\0\0override";
+
+/// The way to a second limit of one descriptor.
+const ONE_LIMIT: &str = "one limit for a descriptor. For a second limit, let Envoy send a second \
+    descriptor with another `descriptor_key`, and give that key its limit";
 
 /// The most mistakes of a file that are reported at once.
 const MAX_MISTAKES: usize = 20;
@@ -64,7 +67,7 @@ impl Builder<'_> {
     pub(super) fn add(&mut self, name: &str, format: Format, text: &str) {
         match document::read::<Option<FileSpec>>(text, format) {
             Err(mistakes) => {
-                let error = |mistake| ConfigError::new(misplaced(mistake, text), name, text);
+                let error = |mistake| ConfigError::new(mistake, name, text);
                 self.errors.extend(mistakes.into_iter().map(error));
             }
             Ok(spec) => {
@@ -171,9 +174,6 @@ impl File<'_> {
         }
         if let Some(limit) = &spec.rate_limit {
             node.rule = Some(self.rule(limit, spec, path, place.start)?);
-        } else if let Some(metadata) = &spec.metadata {
-            // It would be ignored: only a limit that passes shows its metadata.
-            metadata::of(&metadata.value).map_err(|message| metadata.mistake(message))?;
         }
         self.add_level(&mut node, path, spec.descriptors.as_deref().unwrap_or_default());
         parent.children.insert(name.into(), node);
@@ -190,28 +190,18 @@ impl File<'_> {
         let name = limit.value.name.as_ref().map_or("", |name| Scalar::text(name, self.text));
         let mut replaces = Vec::new();
         for replaced in limit.value.replaces.iter().flatten() {
-            let other = match &replaced.name.value {
-                Some(Scalar::Text(text)) => text,
-                Some(Scalar::Other) => {
-                    self.text.get(replaced.name.span.clone()).unwrap_or_default()
-                }
-                None => "",
-            };
+            let place = replaced.name.as_ref().map_or(limit.span.clone(), |it| it.span.clone());
+            let other = replaced.name.as_ref().map_or("", |name| Scalar::text(name, self.text));
             if other.is_empty() {
-                return Err(replaced.name.mistake("the name of the limit to replace is empty"));
+                let mistake = Mistake::new("the name of the limit to replace is empty");
+                return Err(mistake.at(place));
             }
             if other == name {
-                return Err(replaced.name.mistake("a limit cannot replace itself"));
+                return Err(Mistake::new("a limit cannot replace itself").at(place));
             }
             replaces.push(other.into());
         }
         let (kind, unit, requests) = self.limit(limit, path)?;
-        let metadata = match &descriptor.metadata {
-            Some(fields) => {
-                metadata::of(&fields.value).map_err(|message| fields.mistake(message))?
-            }
-            None => None,
-        };
         Ok(Rule {
             limit: kind,
             shown: RateLimit {
@@ -223,7 +213,7 @@ impl File<'_> {
             is_shadow: descriptor.shadow_mode.unwrap_or_default(),
             is_quota: descriptor.quota_mode.unwrap_or_default(),
             has_detailed_metric: descriptor.detailed_metric.unwrap_or_default(),
-            metadata,
+            metadata: descriptor.metadata.clone().unwrap_or_default(),
             header_name: path.metric_key.header_name(name).into(),
             metric_key: path.metric_key.clone(),
             stats: Default::default(),
@@ -266,7 +256,12 @@ impl File<'_> {
             }
             let quota: Quota =
                 text.value.parse().map_err(|error| text.mistake(format_args!("{error}")))?;
-            let unit = Unit::of_window(quota.window()).filter(|_| !quota.is_concurrent());
+            if quota.is_concurrent() {
+                return Err(text.mistake(
+                    "Envoy does not say which request has ended, so no slot of a concurrency limit is released",
+                ));
+            }
+            let unit = Unit::of_window(quota.window());
             let shown = u32::try_from(quota.limit()).unwrap_or(u32::MAX);
             return Ok((self.counted(quota, path, at)?, unit, shown));
         }

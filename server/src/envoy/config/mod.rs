@@ -6,7 +6,6 @@ mod build;
 mod config;
 mod error;
 mod files;
-mod metadata;
 mod pattern;
 mod rule;
 mod spec;

@@ -8,11 +8,10 @@ use std::{
     },
 };
 
-use envoy_types::pb::{
-    envoy::service::ratelimit::v3::rate_limit_response::RateLimit, google::protobuf::Struct,
-};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::RateLimit;
 use plimsoll::Policy;
 use plimsoll_control::Registered;
+use serde_json::{Map, Value};
 
 use crate::envoy::{metric_key::MetricKey, stats::RuleStats};
 
@@ -26,7 +25,8 @@ pub(in crate::envoy) struct Rule {
     pub(in crate::envoy) is_shadow: bool,
     pub(in crate::envoy) is_quota: bool,
     pub(in crate::envoy) has_detailed_metric: bool,
-    pub(in crate::envoy) metadata: Option<Struct>,
+    /// The fields that responses have when the limit passes.
+    pub(in crate::envoy) metadata: Map<String, Value>,
     /// The domain and the path of descriptors, under which requests are counted in metrics.
     pub(in crate::envoy) metric_key: MetricKey,
     /// The name in the headers of responses.

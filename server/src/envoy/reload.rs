@@ -1,0 +1,188 @@
+//! The reload of the files, and the task that watches them.
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    task::{JoinHandle, spawn_blocking},
+    time::sleep,
+};
+
+use super::{
+    config::{EnvoyConfig, EnvoyConfigError, Files},
+    envoy::Envoy,
+};
+
+/// The time between two reads. A change is taken at the second read that shows it.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// The task that watches the files of a configuration. It ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it ends the watch"]
+pub struct EnvoyWatch(JoinHandle<()>);
+
+impl Drop for EnvoyWatch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Envoy {
+    /// Watches the files: a change is in force within a second. A change with a mistake is reported once as
+    /// an event, and in the metric `ratelimit_service_config_load_error`, and the configuration stays in
+    /// force. A domain that no file has any more stays in force too, as an event and the metric
+    /// `plimsoll_server_envoy_kept_domains` report, unless [`EnvoyOptions::remove_domains`] is set.
+    ///
+    /// [`EnvoyOptions::remove_domains`]: super::EnvoyOptions::remove_domains
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub fn watch(&self) -> EnvoyWatch {
+        let envoy = self.clone();
+        EnvoyWatch(tokio::spawn(async move {
+            loop {
+                sleep(INTERVAL).await;
+                let envoy = envoy.clone();
+                // A runtime that shuts down cancels the read, and then this task.
+                let _ = spawn_blocking(move || envoy.poll()).await;
+            }
+        }))
+    }
+
+    /// Reads the files again, and returns whether they have changed.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be read or has a mistake. The configuration stays in force.
+    pub fn reload(&self) -> Result<bool, EnvoyConfigError> {
+        let config = self.config();
+        let files = config.files_now();
+        self.apply(&config, files)
+    }
+
+    /// Reads the files again, if they have stayed the same since the last call, and were not rejected.
+    fn poll(&self) {
+        let config = self.config();
+        let files = config.files_now();
+        let seen = files.as_ref().ok().cloned();
+        let is_new = {
+            let mut reload = self.0.reload.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_settled = reload.seen == seen;
+            let is_rejected = seen.is_some() && reload.rejected == seen;
+            reload.seen = seen;
+            is_settled && !is_rejected
+        };
+        if is_new {
+            // An error is reported where it occurs.
+            let _ = self.apply(&config, files);
+        }
+    }
+
+    fn apply(
+        &self,
+        config: &EnvoyConfig,
+        files: Result<Files, EnvoyConfigError>,
+    ) -> Result<bool, EnvoyConfigError> {
+        if !config.has_files() {
+            return Ok(false);
+        }
+        let mut rejected = None;
+        let read = files.and_then(|files| match config.is_of(&files) {
+            true => Ok(None),
+            false => {
+                let read = config.with_files(files.clone());
+                rejected = read.is_err().then_some(files);
+                read.map(Some)
+            }
+        });
+        let read = read.and_then(|new| match (&new, &self.0.registry) {
+            (Some(config), Some(registry)) => config.register(registry).map(|()| new),
+            _ => Ok(new),
+        });
+        let mut reload = self.0.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        reload.rejected = rejected;
+        match read {
+            Ok(None) => {
+                reload.error = None;
+                Ok(false)
+            }
+            Ok(Some(new)) => {
+                reload.error = None;
+                self.report(config, &new);
+                self.0.config.store(Arc::new(new));
+                Ok(true)
+            }
+            Err(error) => {
+                if reload.error.as_ref() != Some(&error) {
+                    self.0.stats.config_load_error.increment(1);
+                    tracing::error!("the limits for Envoy stay as they are\n{error}");
+                    reload.error = Some(error.clone());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Reports that a configuration comes into force, and which domains it keeps, once for each change of them.
+    fn report(&self, before: &EnvoyConfig, new: &EnvoyConfig) {
+        let kept: Vec<_> = new.kept_domains().collect();
+        self.0.stats.config_load_success.increment(1);
+        self.0.stats.kept_domains.set(kept.len() as f64);
+        tracing::info!(domains = new.domains(), "the limits for Envoy were read again");
+        if !kept.is_empty() && !before.kept_domains().eq(kept.iter().copied()) {
+            tracing::warn!(
+                "no file has the limits for Envoy of these domains any more, and they stay in force until \
+                 a restart: {}. To remove limits, leave a file with the `domain` and `descriptors: []`, \
+                 or set `remove-domains`",
+                kept.join(", ")
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use plimsoll::Limiter;
+    use plimsoll_testing::servers::directory;
+
+    use super::{super::options::EnvoyOptions, *};
+
+    #[test]
+    fn a_file_with_a_mistake_is_parsed_once() {
+        let file = directory().join("limits.yaml");
+        let write = |text: &str| fs::write(&file, text).unwrap();
+        write("domain: shop");
+        let envoy = Envoy::new(
+            EnvoyConfig::load([&file], EnvoyOptions::default()).unwrap(),
+            Limiter::in_memory(),
+        );
+        let polled = || (0..3).for_each(|_| envoy.poll());
+        // Each error is remembered, so its loss shows that the file was not parsed again.
+        let error = || envoy.0.reload.lock().unwrap().error.take();
+        write("domian: shop");
+        polled();
+        assert!(error().is_some());
+        polled();
+        assert!(error().is_none());
+        assert!(envoy.reload().is_err(), "a call reads the files always");
+        error();
+        write("domain: shop\nlimits: []");
+        polled();
+        assert!(error().is_some(), "another mistake");
+        // The texts in force, and then the rejected ones, come back.
+        write("domain: shop");
+        polled();
+        write("domain: shop\nlimits: []");
+        polled();
+        assert!(error().is_some());
+        write("domain: other");
+        polled();
+        assert!(envoy.config().tree.domain("other").is_some() && error().is_none());
+        assert!(envoy.config().tree.domain("shop").is_some(), "no file says that it ends");
+    }
+}

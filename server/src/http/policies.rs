@@ -1,0 +1,72 @@
+//! The policies and the keys that a request names.
+
+use http::StatusCode;
+use plimsoll::Key;
+use plimsoll_control::{Registered, Registry};
+
+use super::problem::Problem;
+use crate::access::Client;
+
+/// The longest text of a key, in bytes.
+const MAX_KEY_BYTES: usize = 1_024;
+
+/// The most names that a problem lists, and the longest unknown name that it repeats.
+const MAX_NAMES: usize = 20;
+pub(super) const MAX_NAME_CHARS: usize = 64;
+
+/// Returns the policy of a name that the client may use.
+///
+/// # Errors
+///
+/// Returns status 404 if there is no such policy, and also if the client may not use it.
+pub(super) fn policy(
+    registry: &Registry,
+    client: &Client,
+    name: &str,
+) -> Result<Registered, Problem> {
+    match registry.get(name) {
+        Some(registered) if client.may_use(name) => {
+            // The admin page switches off only policies for which someone asks.
+            if !registered.has_switch() {
+                drop(registered.switch());
+            }
+            Ok(registered)
+        }
+        // One answer to both, so that a client does not learn the names of the policies of others.
+        Some(_) | None => Err(unknown(registry, client, name)),
+    }
+}
+
+fn unknown(registry: &Registry, client: &Client, name: &str) -> Problem {
+    let policies = registry.policies();
+    let names: Vec<&str> = policies
+        .iter()
+        .map(|registered| registered.policy().name())
+        .filter(|name| client.may_use(name))
+        .collect();
+    let shown: String = name.chars().take(MAX_NAME_CHARS).collect();
+    let near =
+        |candidate: &&&str| strsim::levenshtein(&shown, candidate) <= candidate.len() / 3 + 1;
+    let nearest = names.iter().filter(near).min_by_key(|it| strsim::levenshtein(&shown, it));
+    let more = if names.len() > MAX_NAMES { ", .." } else { "" };
+    let allowed = match names.len() {
+        0 => "nothing: this client may use no policy".to_owned(),
+        _ => format!("{}{more}", names[..names.len().min(MAX_NAMES)].join(", ")),
+    };
+    Problem::new(StatusCode::NOT_FOUND, "No such policy", format!("There is no policy {shown:?}"))
+        .allowed(allowed)
+        .nearest(nearest.map(|it| (*it).to_owned()))
+}
+
+/// Returns the key under a policy that a text stands for.
+pub(super) fn key(registered: &Registered, text: &str) -> Result<Key, Problem> {
+    if text.len() > MAX_KEY_BYTES {
+        let detail = format!("A key has {} bytes", text.len());
+        return Err(Problem::invalid(detail, format!("at most {MAX_KEY_BYTES} bytes")));
+    }
+    registered.keys().parse(text).map_err(|_| {
+        let detail =
+            format!("A key under the policy {:?} has another form", registered.policy().name());
+        Problem::invalid(detail, registered.keys().to_string())
+    })
+}
