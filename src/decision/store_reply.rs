@@ -80,7 +80,7 @@ pub enum Source {
     /// This process, with units that it had [leased](crate::Quota::leased) from the shared store.
     Leased,
     /// The guaranteed share of this region alone, because the home store of
-    /// [`Regions`](crate::Regions) did not answer in time.
+    /// [regions](https://docs.rs/plimsoll-regions) did not answer in time.
     Region,
     /// The deny cache, with an earlier denial by the shared store that still holds.
     Cache,

@@ -45,7 +45,7 @@ use crate::{
 /// With an embedded store a check is decided at the first poll. If the future of a check is
 /// dropped, or the reply of a remote store is lost, the check has spent all of its charges or none.
 /// There is one exception: a check over several slots of a cluster, or over the share and the pool
-/// of [`Regions`](crate::Regions), can stay charged in part if a refund fails
+/// of [regions](https://docs.rs/plimsoll-regions), can stay charged in part if a refund fails
 /// ([`Effect::Applied`](crate::Effect::Applied)).
 #[derive(Debug, Clone)]
 pub struct Limiter(pub(super) Arc<LimiterState>);
