@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use super::{
-    Change, NewOverride, OverrideError, apply::Entries, error::MAX_OVERRIDES, redis::Poll, report,
+    Change, OverrideError,
+    entry::{Edit, Entries},
+    error::MAX_OVERRIDES,
+    redis::Poll,
+    report,
 };
 use crate::time::to_millis;
 
@@ -28,24 +32,6 @@ pub(super) struct Known {
     pub(super) losses: u64,
     /// The overrides that the store has lost. Ended ones, and those that were set again, are none.
     pub(super) lost: Entries,
-}
-
-/// A change of one override.
-#[derive(Clone, Copy)]
-pub(super) enum Edit<'a> {
-    Set(&'a NewOverride),
-    /// Removes the override if it has this version, or any version for `None`.
-    Remove(Option<u64>),
-}
-
-impl Edit<'_> {
-    /// Returns the version that the override must have.
-    pub(super) fn expected(self) -> Option<u64> {
-        match self {
-            Self::Set(new) => new.version,
-            Self::Remove(expected) => expected,
-        }
-    }
 }
 
 impl Known {

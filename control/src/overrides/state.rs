@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use super::{
     AuditEntry, Change, OverrideError,
-    apply::{Applied, Blocks, Entries, Target},
+    apply::{Applied, Blocks, Target},
     audit::MemoryAudit,
-    entry::shown_key,
-    known::{Edit, Known},
+    entry::{Edit, Entries, shown_key},
+    known::Known,
     redis::{Changed, READ_TIMEOUT, RedisBackend},
     report,
 };
