@@ -3,15 +3,13 @@
 /// Files below 40 lines of code, each with its cause.
 pub(crate) const SMALL: &[(&str, &str)] = &[
     ("algorithm/fixed_window", "the counters are in periods.rs"),
+    ("algorithm/sliding_buckets", "the log is in ring.rs"),
     ("algorithm/sliding_counter", "the counters are in periods.rs"),
+    ("algorithm/sliding_log", "the log is in ring.rs"),
     ("guide", "the pages of the guide"),
     ("random", "the crate's one source of random numbers"),
     ("remote/fingerprint", "the hash by which both the deny cache and the leases find a charge"),
     ("runtime/moving_average", "the average of the times of the store and of this process"),
-    (
-        "remote/probe",
-        "the guarded store as its prober uses it, which the path of a request does not",
-    ),
     ("sync", "the locks that all folders use"),
     ("telemetry/macros", "a macro is defined before the files that use it"),
 ];
@@ -47,8 +45,9 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("access/client", "a public type"),
             ("access/clients", "a public type"),
             ("envoy/config/error", "a public type"),
-            ("envoy/config/metadata", "a conversion between two formats"),
             ("envoy/config/pattern", "the rule of `*`, which has no other place"),
+            ("envoy/structs", "a conversion between two formats"),
+            ("grpc", "the clients of the gRPC listener"),
             ("http/body", "the bodies of all endpoints"),
             ("http/reset", "one endpoint"),
             ("http/router", "the routes of the API, which are read together"),
@@ -57,6 +56,7 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("main", "the program; all else is in the library"),
             ("random", "the crate's one source of random numbers"),
             ("settings/error", "a public type"),
+            ("settings/flags", "the flags of the program beside its settings"),
             ("settings/secrets", "the one place that reads secrets"),
             ("signals", "the one place that receives signals"),
         ],
