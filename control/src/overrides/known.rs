@@ -106,8 +106,9 @@ impl Known {
         self.error = error;
     }
 
-    /// Takes over what the store has answered at this time of the clock. Returns whether it had lost changes.
-    pub(super) fn follow(&mut self, poll: Poll, clock_micros: u64) -> bool {
+    /// Takes over what the store has answered at this time of the clock. The poll has named the overrides that had
+    /// ended at `asked_millis`. Returns whether the store had lost changes.
+    pub(super) fn follow(&mut self, poll: Poll, clock_micros: u64, asked_millis: u64) -> bool {
         self.ahead_micros = poll.now_micros as i64 - clock_micros as i64;
         self.last_reply_micros = clock_micros;
         let now_millis = poll.now_micros / 1_000;
@@ -115,7 +116,8 @@ impl Known {
         self.epoch = poll.epoch;
         // The next poll removes the overrides that have ended meanwhile.
         let Some(entries) = poll.changed else {
-            self.forget_ended(now_millis);
+            // One that has ended since was not named, and is removed by the next poll.
+            self.forget_ended(asked_millis);
             return false;
         };
         let is_older = self.has_lost || poll.version < self.version || is_another;
