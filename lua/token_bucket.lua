@@ -29,7 +29,7 @@ if state ~= '' then
   foreign = #state ~= 36 or anchor > 9007199254740991 or old_limit == 0 or old_credit >= old_window
     or old_window > 34560000000000 or old_debt * old_window > 69120000000000 * old_limit
   if foreign then
-    answering, old_debt, old_credit, anchor, old_limit, old_window = false, 0, 0, 0, limit, window
+    old_debt, old_credit, anchor, old_limit, old_window = 0, 0, 0, limit, window
   elseif anchor > now + old_window then
     -- The clock has been set back: the debt is taken as made now.
     anchor = now
@@ -55,9 +55,10 @@ if state ~= '' then
   if paid < old_debt then debt = old_debt - paid else credit = 0 end
 end
 free = burst > debt and burst - debt or 0
+local commits = answering and not foreign
 if operation == 'g' and state == '' then
   units = 0
-elseif operation == 'g' and answering then
+elseif operation == 'g' and commits then
   -- Debts are paid in the order in which they were made. So the units left of this debt are those
   -- that the refill since the charge has not paid, at the fastest rate that is known.
   local fast_limit, fast_window = spent_limit, spent_window
@@ -86,7 +87,7 @@ elseif operation == 'g' and answering then
     units = 0
   end
 end
-if answering then
+if commits then
   if operation ~= 'g' then
     if (admitted or trial) and free >= needed then
       units = max_cost <= cost and cost

@@ -17,5 +17,5 @@ pages! {
     keys proxies rules costs concurrency
     #[doc = include_str!("../docs/pictures/links.md")] leases
     #[doc = include_str!("../docs/pictures/links.md")] trials
-    blocking responses browsers streams grpc clients testing comparison features glossary
+    blocking responses browsers streams grpc clients postgres testing comparison features glossary
 }

@@ -8,7 +8,8 @@ use axum::{
 };
 use tonic::{Status, service::Routes};
 
-use crate::access::{Clients, Denied};
+use crate::access::Clients;
+use plimsoll_control::web::TokenError;
 
 /// The path of the health service, which needs no token.
 const HEALTH: &str = "/grpc.health.v1.Health/";
@@ -35,11 +36,11 @@ async fn authorize(State(clients): State<Clients>, request: Request, next: Next)
     match clients.find(request.headers()) {
         Ok(client) if client.may_use_all() => next.run(request).await,
         Ok(_) => Status::permission_denied("the client may not use all policies").into_http(),
-        Err(Denied::NoToken) => {
+        Err(TokenError::Missing) => {
             let message = "the call has no metadata \"authorization: Bearer TOKEN\"";
             Status::unauthenticated(message).into_http()
         }
-        Err(Denied::UnknownToken) => {
+        Err(TokenError::Unknown) => {
             Status::unauthenticated("the token is not that of a client").into_http()
         }
     }

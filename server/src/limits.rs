@@ -85,11 +85,6 @@ impl Limits {
         self.envoy.as_ref().map_or(0, EnvoyConfig::domains)
     }
 
-    /// Returns hints on the store.
-    pub(crate) fn hints(&self) -> Vec<String> {
-        self.store.hints()
-    }
-
     /// Returns the policies by name.
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry

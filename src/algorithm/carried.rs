@@ -4,7 +4,11 @@
 //! at the last charge are *carried* as one number. They count as if all of them had been charged at that time,
 //! and leave by the rule of the old window or of the new one: the one by which the last unit leaves first.
 
-use super::{MemoryBudget, math::mul_div_ceil};
+use super::{
+    MemoryBudget,
+    bytes::{MAX_NUMBER, Numbers, write_numbers},
+    math::mul_div_ceil,
+};
 
 /// A weight over time: all until `hold`, none from `zero` on, and evenly less in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -101,6 +105,27 @@ pub(super) fn generation(record: &Record, start: u64) -> u64 {
 /// Returns the heap memory of a record, in bytes.
 pub(super) fn heap_bytes(record: &Record) -> usize {
     record.as_deref().map_or(0, size_of_val)
+}
+
+/// Appends a record to the bytes of its state.
+pub(super) fn write(record: &Record, bytes: &mut Vec<u8>) {
+    let Carried { generation, until, units, ramp } = record.as_deref().copied().unwrap_or_default();
+    match generation {
+        0 => write_numbers(bytes, [0]),
+        _ => write_numbers(bytes, [generation, until, units, ramp.hold, ramp.zero]),
+    }
+}
+
+/// Reads a record from the numbers of its state.
+pub(super) fn read(numbers: &mut Numbers<'_>) -> Option<Record> {
+    let mut next = || numbers.next(MAX_NUMBER);
+    let generation = next()?;
+    if generation == 0 {
+        return Some(None);
+    }
+    let (until, units) = (next()?, next()?);
+    let ramp = Ramp { hold: next()?, zero: next()? };
+    Some(Some(Box::new(Carried { generation, until, units, ramp })))
 }
 
 /// Forgets what a record says. It stays until the next charge, because its memory is counted.

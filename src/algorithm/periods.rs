@@ -15,6 +15,7 @@
 
 use super::{
     MemoryBudget, Refund, Snapshot, StateMachine,
+    bytes::{MAX_NUMBER, MAX_WINDOW, Numbers, write_numbers},
     carried::{self, Carried, Ramp, Record},
     math::{MAX_COUNT, first_time, mul_div, next_edge},
 };
@@ -182,6 +183,21 @@ impl<const FADE: u64> StateMachine for Periods<FADE> {
 
     fn heap_bytes(&self) -> usize {
         carried::heap_bytes(&self.carried)
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        write_numbers(bytes, [self.current, self.previous, self.window, self.last_charge]);
+        carried::write(&self.carried, bytes);
+    }
+
+    fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
+        let (current, previous) = (numbers.next(MAX_COUNT)?, numbers.next(MAX_COUNT)?);
+        let (window, last_charge) = (numbers.next(MAX_WINDOW)?, numbers.next(MAX_NUMBER)?);
+        // New counters have no window, and have counted nothing.
+        let is_new = [current, previous, last_charge] == [0; 3];
+        let read =
+            Self { current, previous, window, last_charge, carried: carried::read(numbers)? };
+        (window > 0 || is_new).then_some(read)
     }
 }
 

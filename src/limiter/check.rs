@@ -130,10 +130,12 @@ impl Limiter {
     ///
     /// Returns an error if the store cannot answer, or if the charges are not valid.
     pub(super) async fn acquire(&self, charges: &Charges<'_>) -> Result<StoreReply, Error> {
-        match self.begin(&mut charges.clone(), None)? {
-            Step::Decided(reply) => reply,
-            Step::Waits(call) => call.await.1,
-        }
+        let call = match self.begin(&mut charges.clone(), None)? {
+            Step::Decided(reply) => return reply,
+            // In a box, because many requests may wait for their turn, each with this future.
+            Step::Waits(call) => Box::new(call),
+        };
+        call.await.1
     }
 
     /// Checks without waiting, as [`check_now`](Self::check_now) says.

@@ -118,8 +118,7 @@ macro_rules! names {
                 Self::SlidingLog
             }
 
-            /// Returns the last part of a key in Redis: a letter, and the version of the state.
-            #[cfg(feature = "redis")]
+            /// Returns the last part of the name of a state: a letter, and the version of the state.
             pub(crate) const fn layout(self) -> &'static str {
                 match self {
                     $(Self::$name { .. } => $layout,)+

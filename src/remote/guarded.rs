@@ -13,13 +13,13 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::{
-    breaker::{Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker, prober},
+    breaker::{Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker},
     deadline::{self, Deadline},
     deny_cache::{DenyCache, TrackedRequest},
-    fallback::{Cause, Fallback, FoundKeys, REPLAY_INTERVAL, replay},
+    fallback::{Cause, Fallback, FoundKeys},
 };
 use crate::{
     decision::{Source, StoreReply},
@@ -226,7 +226,7 @@ impl Guarded {
         // Only the store can refund what it has charged.
         let is_urgent = matches!(request, Request::Refund(_)) || origin == Origin::Replay;
         breakers.try_acquire(&*self.store, request, start, is_urgent, |breaker| {
-            prober::start(&self.0, breaker);
+            self.start_prober(breaker);
             // This request is the probe if there is no runtime for the prober, or one that does not
             // run it.
             breaker.try_probe(start)
@@ -238,38 +238,9 @@ impl Guarded {
         let now = Instant::now();
         for NodePermit { breaker, permit } in permits {
             if breaker.record(permit, now, outcome(&breaker)) {
-                prober::start(&self.0, &breaker);
+                self.start_prober(&breaker);
             }
         }
-    }
-
-    /// Starts to charge the backlog of the fallback to the store, if there is any.
-    #[inline]
-    pub(super) fn start_replay(&self) {
-        if let Some(fallback) = &self.fallback
-            && !fallback.backlog().is_empty()
-        {
-            // The task holds no strong handle while it sleeps, so that the limiter can end.
-            let weak = Arc::downgrade(&self.0);
-            self.replay.start(|| async move {
-                while let Some(guarded) = weak.upgrade().map(Self) {
-                    if guarded.replay_backlog().await {
-                        return;
-                    }
-                    drop(guarded);
-                    sleep(REPLAY_INTERVAL).await;
-                }
-            });
-        }
-    }
-
-    async fn replay_backlog(&self) -> bool {
-        let Some(fallback) = &self.fallback else { return true };
-        let has_nodes = self.breakers.as_ref().is_some_and(Breakers::has_nodes);
-        let send = |charges: &[Charge<'_>]| {
-            self.call(Request::Force(charges), Origin::Replay, self.deadline)
-        };
-        replay(fallback, has_nodes, send).await
     }
 }
 

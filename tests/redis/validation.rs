@@ -212,8 +212,8 @@ async fn carried_units() {
             ("hold", 7, NOW + 1),
             ("zero", 7, NOW + MINUTE),
         ];
-        let fields = &[fields, record.as_slice()].concat();
-        let layout = Layout { quota, tag, fields: Box::leak(fields.clone().into_boxed_slice()) };
+        let fields = [fields, record.as_slice()].concat().leak();
+        let layout = Layout { quota, tag, fields };
         for (name, bound) in [
             ("generation", NOW + MINUTE),
             ("until", latest),
@@ -342,8 +342,9 @@ async fn a_record_that_is_not_needed() {
             state.extend(&number.to_le_bytes()[..7]);
         }
         keys.set(&layout, &state);
-        let charge = policy("p", layout.quota).charge("alice", 1);
-        assert!(keys.limiter.check(charge).await.expect("an answer").is_allowed());
+        let policy = policy("p", layout.quota);
+        let decision = keys.limiter.check(policy.charge("alice", 1)).await;
+        assert!(decision.expect("an answer").is_allowed());
         assert_eq!(keys.get(&layout).len(), counters);
     }
 }

@@ -167,7 +167,7 @@ impl RedisBackend {
     pub(super) async fn is_read(&self, version: u64) -> bool {
         let read = async {
             loop {
-                let read: RedisResult<u64> = self.connection().hget(&self.entries, "read").await;
+                let read: RedisResult<u64> = self.connection().hget(&self.entries, ":read").await;
                 if read.is_ok_and(|read| read >= version) {
                     return;
                 }

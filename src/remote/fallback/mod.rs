@@ -1,6 +1,6 @@
 //! The decisions of this process while the store cannot answer, and the return of the store.
 //!
-//! [`Fallback`] decides. The units that it admits go into the [`backlog`], and [`replay()`] charges them to
+//! [`Fallback`] decides. The units that it admits go into the [`backlog`], and [`replay`] charges them to
 //! the store when it answers again.
 
 mod backlog;
@@ -9,7 +9,4 @@ mod fallback;
 mod replay;
 
 pub(crate) use self::fallback::Fallback;
-pub(super) use self::{
-    fallback::{Cause, FoundKeys},
-    replay::{REPLAY_INTERVAL, replay},
-};
+pub(super) use self::fallback::{Cause, FoundKeys};

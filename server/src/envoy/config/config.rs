@@ -7,9 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use plimsoll_control::{
-    ConfigError, KeyType, Registry, Source as RegistrySource, document::Mistake,
-};
+use plimsoll_control::{ConfigError, KeyType, Origin, Registry, document::Mistake};
 
 use super::{
     build::Builder,
@@ -165,7 +163,7 @@ impl EnvoyConfig {
             })
         };
         let policies = counted().map(|counted| (counted.configured(), KeyType::Text)).collect();
-        let source = RegistrySource::File(name.as_str().into());
+        let source = Origin::File(name.as_str().into());
         let registered = registry.replace(&source, policies).map_err(|error| {
             EnvoyConfigError::new(vec![ConfigError::new(Mistake::new(error), &name, "")])
         })?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll::{Algorithm, Charges, Decision, Policy, Quota, store::Verdict};
 
-use crate::{Fixture, algorithms::with_parameters, policy};
+use crate::{Fixture, policy};
 
 /// 2023, in microseconds: a multiple of 100 seconds.
 pub const START: u64 = 1_700_000_000_000_000;
@@ -12,7 +12,11 @@ pub const START: u64 = 1_700_000_000_000_000;
 /// A quota of `limit` a second for each algorithm; the capacity is `limit`.
 pub fn each_algorithm(limit: u64) -> Vec<Policy> {
     let quota = |algorithm: &Algorithm| {
-        let algorithm = with_parameters(*algorithm, 4, limit);
+        let algorithm = match *algorithm {
+            Algorithm::SlidingBuckets(_) => Algorithm::SlidingBuckets(4),
+            Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: limit },
+            other => other,
+        };
         Quota::new_with_algorithm(limit, Duration::from_secs(1), algorithm).expect("valid")
     };
     let quotas = Algorithm::EACH.iter().map(quota).enumerate();

@@ -9,12 +9,8 @@ use crate::{Fixture, micros, policy};
 
 macro_rules! vector {
     ($name:literal) => {
-        serde_json::from_str::<Value>(include_str!(concat!(
-            "../../../tests/vectors/",
-            $name,
-            ".json"
-        )))
-        .expect("valid JSON")
+        serde_json::from_str::<Value>(include_str!(concat!("../vectors/", $name, ".json")))
+            .expect("valid JSON")
     };
 }
 

@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use plimsoll::{Charge, Decision, Policy, store::Verdict};
+use plimsoll::{Algorithm, Charge, Decision, Policy, store::Verdict};
 
 use super::checks::{START, check, each_algorithm, remaining};
-use crate::{
-    Fixture,
-    algorithms::{Returns, returns},
-    hold, policy,
-};
+use crate::{Fixture, hold, policy};
 
 /// Returns the number of units granted, or `None` if the check is denied.
 async fn granted(fixture: &Fixture, charge: Charge<'_>) -> Option<u64> {
@@ -98,10 +94,7 @@ pub async fn a_mark_has_the_debt_of_a_token_bucket(fixture: Fixture) {
             marked.push(allowed.into_receipt().lines()[0].mark().parts()[1]);
         }
         let algorithm = policy.quota().algorithm();
-        let has_debts = match returns(algorithm) {
-            Returns::AtRate { .. } => true,
-            Returns::AfterWindow | Returns::ByPeriod => false,
-        };
+        let has_debts = matches!(algorithm, Algorithm::TokenBucket { .. });
         assert_eq!(marked == [30, 41, 42], has_debts, "{algorithm}: {marked:?}");
     }
 }

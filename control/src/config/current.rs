@@ -12,17 +12,16 @@ use super::{
     ConfigError, ConfigStatus, Format, StoreConfig,
     document::{Mistake, parse, read_node},
     file::File,
-    follower::{Change, Follower},
+    follower::Follower,
     plan::Plan,
-    rules::Rules,
+    rules::{Change, Rules},
     spec::FileSpec,
-    summary,
     watch::Watch,
 };
-use crate::registry::{Registry, Source};
+use crate::registry::{Origin, Registry};
 
 /// The state that the clones of a configuration, its layers and the task that watches the file share.
-pub(super) struct Shared {
+pub(super) struct Current {
     pub(super) name: String,
     format: Format,
     pub(super) registry: Registry,
@@ -42,7 +41,7 @@ struct State {
     followers: Vec<Weak<Follower>>,
 }
 
-impl Shared {
+impl Current {
     /// Puts the first text in force, which was read from `file` if there is one.
     ///
     /// # Errors
@@ -62,14 +61,9 @@ impl Shared {
         Ok(Self { name, format, registry, store, status, state, file, watch })
     }
 
-    /// Returns the rules in force, one in each text.
-    pub(super) fn rules(&self) -> Vec<String> {
-        summary::rules(self.state().rules.spec())
-    }
-
     /// Returns hints on the configuration in force.
     pub(super) fn hints(&self) -> Vec<String> {
-        summary::hints(self.state().rules.spec())
+        self.state().rules.hints()
     }
 
     pub(super) fn status(&self) -> ConfigStatus {
@@ -80,7 +74,7 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// Returns an error if there are no rules, or if `change` panics.
+    /// Returns an error if there are no rules.
     pub(super) fn follower(
         &self,
         limiter: Limiter,
@@ -88,8 +82,7 @@ impl Shared {
     ) -> Result<Arc<Follower>, ConfigError> {
         let mut state = self.state();
         let follower = Follower::new(limiter, change, &state.rules);
-        let follower = follower.and_then(|follower| follower.ok_or_else(no_rules));
-        let follower = follower.map_err(|mistake| ConfigError::new(mistake, &self.name, ""))?;
+        let follower = follower.ok_or_else(|| ConfigError::new(no_rules(), &self.name, ""))?;
         let follower = Arc::new(follower);
         state.followers.retain(|follower| follower.strong_count() > 0);
         state.followers.push(Arc::downgrade(&follower));
@@ -99,9 +92,9 @@ impl Shared {
     /// Starts the task that watches the file.
     pub(super) fn watch(self: &Arc<Self>) {
         if self.file.is_some() {
-            let shared = Arc::downgrade(self);
+            let current = Arc::downgrade(self);
             // The task keeps nothing alive.
-            self.watch.start(move || shared.upgrade().map(|shared| shared.poll()).is_some());
+            self.watch.start(move || current.upgrade().map(|current| current.poll()).is_some());
         }
     }
 
@@ -146,7 +139,7 @@ impl Shared {
     ) -> Result<(), ConfigError> {
         state.followers.retain(|follower| follower.strong_count() > 0);
         let needs_rules = !state.followers.is_empty();
-        let source = Source::File(self.name.as_str().into());
+        let source = Origin::File(self.name.as_str().into());
         let mut before = self.registry.policies();
         before.retain(|registered| registered.configured().1 == source);
         let (rules, store) = apply(text, self.format, &self.registry, &self.name, needs_rules)?;
@@ -156,11 +149,10 @@ impl Shared {
             let gone = gone.join(", ");
             tracing::warn!(target: "plimsoll", "{} no longer has these policies: {gone}", self.name);
         }
-        let followers = state.followers.iter().filter_map(Weak::upgrade);
-        let followed = followers.map(|it| it.follow(&rules)).fold(Ok(()), Result::and);
+        state.followers.iter().filter_map(Weak::upgrade).for_each(|it| it.follow(&rules));
         state.rules = rules;
         status.set_needs_restart(&self.name, store != self.store);
-        followed.map_err(|mistake| ConfigError::new(mistake, &self.name, ""))
+        Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -189,7 +181,7 @@ fn apply(
         if needs_rules && !plan.has_rules() {
             return Err(no_rules().into());
         }
-        Ok(plan.apply(registry, &Source::File(name.into()))?)
+        Ok(plan.apply(registry, &Origin::File(name.into()))?)
     };
     let applied = match std::str::from_utf8(bytes) {
         Ok(text) => apply(text),

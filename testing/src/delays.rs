@@ -1,4 +1,4 @@
-//! Requests over their limit that wait inside the layer.
+//! Requests over their limit that wait inside the layer: promises of each store together with the layer.
 
 use std::{
     collections::HashMap,
@@ -14,13 +14,13 @@ use http::request::Parts;
 use plimsoll::{RateLimitLayer, Rule};
 use tokio::time::{Instant, sleep};
 
-use super::checks::START;
 use crate::{
     Fixture,
     calm::on_a_calm_machine,
     micros, policy,
     web::{http1, serve},
 };
+use plimsoll_contract::checks::START;
 
 /// All of them are admitted, and no faster than the quota allows by the clock of the store.
 pub async fn requests_over_their_limit_wait(fixture: Fixture) {

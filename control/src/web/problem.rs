@@ -6,11 +6,18 @@ use http::{
     header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use plimsoll::{Effect, Error};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-/// The error of a request.
+/// The error of a request, as a problem document that says what is allowed.
+///
+/// ```
+/// use plimsoll_control::web::Problem;
+///
+/// let problem = Problem::invalid("The cost is 0", "1 to 100");
+/// # let _ = problem;
+/// ```
 #[derive(Debug, Serialize)]
-pub(crate) struct Problem {
+pub struct Problem {
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
     title: &'static str,
@@ -19,40 +26,56 @@ pub(crate) struct Problem {
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     allowed: Option<String>,
-    /// The nearest right spelling.
     #[serde(skip_serializing_if = "Option::is_none")]
     nearest: Option<String>,
-    /// The effect that a request whose answer is lost may have had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     may_be_applied: Option<bool>,
 }
 
+/// The media type of a problem document.
+pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
 /// The type of a problem that passes (HTTP problem types of the IANA).
 const REDUCED: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
-pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
-const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-
 impl Problem {
-    pub(crate) fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Self {
-        let (allowed, nearest, may_be_applied) = (None, None, None);
-        Self { kind: None, title, status, detail: detail.into(), allowed, nearest, may_be_applied }
+    /// Creates a problem. `detail` says what was found.
+    pub fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            kind: None,
+            title,
+            status,
+            detail: detail.into(),
+            allowed: None,
+            nearest: None,
+            version: None,
+            may_be_applied: None,
+        }
     }
 
-    /// A value in the body that is not allowed. `detail` says what was found.
-    pub(super) fn invalid(detail: impl Into<String>, allowed: impl Into<String>) -> Self {
-        let status = StatusCode::UNPROCESSABLE_ENTITY;
-        Self::new(status, "Not allowed", detail).allowed(allowed)
+    /// Creates the problem of a value that is not allowed. `detail` says what was found.
+    pub fn invalid(detail: impl Into<String>, allowed: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not allowed", detail).allowed(allowed)
     }
 
     /// Adds what is allowed.
-    pub(super) fn allowed(self, allowed: impl Into<String>) -> Self {
+    #[must_use]
+    pub fn allowed(self, allowed: impl Into<String>) -> Self {
         Self { allowed: Some(allowed.into()), ..self }
     }
 
     /// Adds the nearest right spelling, if there is one.
-    pub(super) fn nearest(self, nearest: Option<String>) -> Self {
+    #[must_use]
+    pub fn nearest(self, nearest: Option<String>) -> Self {
         Self { nearest, ..self }
+    }
+
+    /// Adds the version of what the request would have changed, if it names another one.
+    #[must_use]
+    pub fn version(self, version: u64) -> Self {
+        Self { version: Some(version), ..self }
     }
 }
 
@@ -64,9 +87,10 @@ impl From<Error> for Problem {
             return Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not allowed", error.to_string());
         }
         let may_be_applied = error.effect() != Effect::None;
-        let effect = match may_be_applied {
-            true => "The request may have been applied.",
-            false => "Nothing was changed.",
+        let effect = if may_be_applied {
+            "The request may have been applied."
+        } else {
+            "Nothing was changed."
         };
         let detail = format!("The store cannot answer ({}). {effect}", error.kind().name());
         Self {
@@ -85,7 +109,7 @@ impl IntoResponse for Problem {
         let mut response = (status, document).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, PROBLEM_JSON);
-        headers.insert(CACHE_CONTROL, NO_STORE);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         match status {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -99,6 +123,6 @@ impl IntoResponse for Problem {
     }
 }
 
-fn number<S: serde::Serializer>(status: &StatusCode, to: S) -> Result<S::Ok, S::Error> {
+fn number<S: Serializer>(status: &StatusCode, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u16(status.as_u16())
 }
