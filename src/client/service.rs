@@ -21,7 +21,6 @@ use crate::{
     decision::Decision,
     error::{Error, ErrorKind},
     limiter::Limiter,
-    middleware::observe_lines,
     outcome::{BodySettlement, ResponseBody, Settlement},
     policy::{Charges, OnFailure},
     rule::{MissingPeer, RequestCharges, ResponseHooks},
@@ -62,12 +61,11 @@ where
         let clone = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, clone);
         let layer = Arc::clone(&self.layer);
-        let (mut parts, body) = request.into_parts();
+        let (parts, body) = request.into_parts();
         Box::pin(async move {
             let rules = layer.rules.applicable(&parts);
             let request = RequestCharges::new(rules, &parts).map_err(no_peer)?;
             let (charges, hooks) = (request.charges.into_owned(), request.hooks);
-            observe_lines(&layer.first_calls, &layer.limiter, &charges, &mut parts);
             let call = CallId::new(&charges);
             let decision = decide::<S::Error>(&layer, charges, &call).await?;
             let permit = decision.as_ref().and_then(|decision| layer.limiter.permit(decision));
