@@ -148,7 +148,8 @@ impl<T: Send + Sync + 'static> LookupLayer<T> {
     }
 
     /// Sets the largest number of loads that run at once. The default is 32. It should not exceed the number of
-    /// connections to the database. Further loads wait in their order until their deadline.
+    /// connections to the database. Further loads wait in their order, for half of the
+    /// [`deadline`](Self::deadline).
     ///
     /// # Panics
     ///

@@ -13,7 +13,7 @@ use std::{
 use quick_cache::sync::Cache;
 use tokio::{
     sync::Semaphore,
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 
 use crate::telemetry;
@@ -131,15 +131,14 @@ impl<T: Send + Sync + 'static> Rows<T> {
 
     /// Loads the row of a key, or waits for the request that loads it, until the deadline.
     pub(crate) async fn load(&self, key: &str, old: Option<Arc<T>>) -> Found<T> {
+        let until = Instant::now().checked_add(self.settings.deadline / 2);
         let load = async {
             match &old {
-                Some(_) => self.reload(key).await,
-                None => self.load_once(key).await,
+                Some(_) => self.reload(key, until).await,
+                None => self.load_once(key, until).await,
             }
         };
-        let loaded = timeout(self.settings.deadline, load)
-            .await
-            .unwrap_or_else(|_| Err("the row was not loaded by the deadline".into()));
+        let loaded = timeout(self.settings.deadline, load).await.unwrap_or_else(|_| Err(late()));
         let (result, found) = match (loaded, old) {
             (Ok(Some(row)), _) => ("loaded", Found::Row(row)),
             (Ok(None), _) => ("unknown", Found::Unknown),
@@ -159,7 +158,11 @@ impl<T: Send + Sync + 'static> Rows<T> {
     }
 
     /// Loads a row that is not in the cache. The cache lets one request a key do so at a time.
-    async fn load_once(&self, key: &str) -> Result<Option<Arc<T>>, BoxError> {
+    async fn load_once(
+        &self,
+        key: &str,
+        until: Option<Instant>,
+    ) -> Result<Option<Arc<T>>, BoxError> {
         let guard = match self.rows.get_value_or_guard_async(key).await {
             Ok(entry) => return Ok(Some(Arc::clone(&entry.row))),
             Err(guard) => guard,
@@ -167,7 +170,7 @@ impl<T: Send + Sync + 'static> Rows<T> {
         if self.is_absent(key, Instant::now()) {
             return Ok(None);
         }
-        let entry = self.run(key).await?;
+        let entry = self.run(key, until).await?;
         if let Some(entry) = &entry {
             // An error means that the key was forgotten meanwhile, so the row is not kept.
             let _ = guard.insert(Arc::clone(entry));
@@ -175,8 +178,8 @@ impl<T: Send + Sync + 'static> Rows<T> {
         Ok(entry.map(|entry| Arc::clone(&entry.row)))
     }
 
-    async fn reload(&self, key: &str) -> Result<Option<Arc<T>>, BoxError> {
-        let entry = self.run(key).await?;
+    async fn reload(&self, key: &str, until: Option<Instant>) -> Result<Option<Arc<T>>, BoxError> {
+        let entry = self.run(key, until).await?;
         match &entry {
             Some(entry) => self.rows.insert(key.to_owned(), Arc::clone(entry)),
             None => drop(self.rows.remove(key)),
@@ -184,9 +187,17 @@ impl<T: Send + Sync + 'static> Rows<T> {
         Ok(entry.map(|entry| Arc::clone(&entry.row)))
     }
 
-    /// Runs a load when it has a place.
-    async fn run(&self, key: &str) -> Result<Option<Arc<Entry<T>>>, BoxError> {
-        let _place = self.places.acquire().await?;
+    /// Runs a load when it has a place. It waits `until` half of the deadline, so that it can end in the other half.
+    async fn run(
+        &self,
+        key: &str,
+        until: Option<Instant>,
+    ) -> Result<Option<Arc<Entry<T>>>, BoxError> {
+        let place = self.places.acquire();
+        let _place = match until {
+            Some(until) => timeout_at(until, place).await.map_err(|_| late())??,
+            None => place.await?,
+        };
         let row = (self.load)(key.to_owned()).await?;
         let loaded = Instant::now();
         if row.is_none() {
@@ -213,4 +224,8 @@ impl<T: Send + Sync + 'static> Rows<T> {
         let next = now.saturating_add(pause);
         retry_at <= now && entry.retry_at.compare_exchange(retry_at, next, Relaxed, Relaxed).is_ok()
     }
+}
+
+fn late() -> BoxError {
+    "the row was not loaded by the deadline".into()
 }

@@ -155,11 +155,14 @@ const FLOOD: Flood =
 async fn invented_keys_keep_no_new_customer_of_another_address_waiting() {
     for addresses in [1, 100] {
         for times in [1, 2, 5] {
-            let flood = Flood { addresses, rate: times * CAPACITY, ..FLOOD };
+            let rate = times * CAPACITY;
+            // The burst of each address is spent, and its loads have ended.
+            let warm_up = 500.max(20 * addresses * 1_000 / rate + 250);
+            let flood = Flood { addresses, rate, warm_up, ..FLOOD };
             let database = Arc::<Database>::default();
             let (served, longest) = flood.run(service!(database, front())).await;
             assert_eq!(served, 1.0, "{addresses} addresses, {times} x");
-            assert!(longest <= 2 * LOAD_TIME, "{addresses} addresses, {times} x: {longest:?}");
+            assert!(longest <= 4 * LOAD_TIME, "{addresses} addresses, {times} x: {longest:?}");
         }
     }
 }
@@ -171,9 +174,9 @@ async fn the_limit_in_front_serves_all_customers_among_many_addresses() {
     let database = Arc::<Database>::default();
     let (served, longest) = flood.run(service!(database, front())).await;
     assert_eq!(served, 1.0);
-    assert!(longest <= 2 * LOAD_TIME, "{longest:?}");
+    assert!(longest <= 4 * LOAD_TIME, "{longest:?}");
     // Without the layer in front, the database works at its capacity.
-    assert!(database.started() < 2 * CAPACITY, "{} loads", database.started());
+    assert!(database.started() < 3 * CAPACITY / 2, "{} loads", database.started());
 }
 
 /// A request that is dropped gets no response, so its charge is not refunded.
@@ -184,7 +187,7 @@ async fn clients_that_do_not_wait_for_their_responses_gain_nothing() {
         let database = Arc::<Database>::default();
         let (served, longest) = flood.run(service!(database, front())).await;
         assert_eq!(served, 1.0, "{patience:?}");
-        assert!(longest <= 2 * LOAD_TIME, "{patience:?}: {longest:?}");
+        assert!(longest <= 4 * LOAD_TIME, "{patience:?}: {longest:?}");
     }
 }
 
@@ -197,7 +200,7 @@ async fn a_flood_that_names_the_next_customers_delays_none_of_them() {
             let database = Arc::<Database>::default();
             let (served, longest) = flood.run(service!(database, front())).await;
             assert_eq!(served, 1.0, "{addresses} addresses");
-            assert!(longest <= 3 * LOAD_TIME, "{addresses} addresses: {longest:?}");
+            assert!(longest <= 4 * LOAD_TIME, "{addresses} addresses: {longest:?}");
         }
     }
 }

@@ -49,6 +49,7 @@ pub(super) struct Decider {
 type OnDecision = dyn Fn(&Decision<'_>, &Parts) + Send + Sync;
 
 /// The result of [`Decider::decide`].
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(super) enum FirstStep {
     Decided(Admission),
     /// [`Decider::poll`] continues the decision.

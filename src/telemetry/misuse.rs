@@ -180,7 +180,6 @@ reports! { feature "tracing";
              remove one of them, or give each limit a policy with a name of its own"
         );
     }
-
 }
 
 #[cfg(all(test, feature = "tracing"))]
