@@ -271,7 +271,8 @@ impl PackedLog {
         let [old_records, base, len] = [old_records, base, len].map(u64::from);
         write_numbers(bytes, [head, seen, window, old_records, old_life, base, len]);
         let (older, newer) = self.records(&log).as_slices();
-        older.iter().chain(newer).for_each(|record| bytes.extend(record.0));
+        bytes.reserve((older.len() + newer.len()) * size_of::<Record>());
+        older.iter().chain(newer).for_each(|record| bytes.extend_from_slice(&record.0));
     }
 
     /// Restores a log.
@@ -288,8 +289,12 @@ impl PackedLog {
             let mut empty = LogHeader::default();
             read.resize(&mut empty, len as usize);
         }
-        for index in 0..len {
-            read.set(&log, index, Record(*numbers.bytes()?));
+        let places = match &mut read {
+            Self::Short { records, .. } => records,
+            Self::Long { places, .. } => &mut places[HEADER_PLACES..],
+        };
+        for (place, bytes) in places.iter_mut().zip(numbers.chunks(len as usize)?) {
+            *place = Record(*bytes);
         }
         read.write(&mut log);
         (old_records <= len).then_some(read)
