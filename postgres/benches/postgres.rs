@@ -31,7 +31,7 @@ async fn run(round: Duration) {
     let config = PostgresConfig::url(&postgres.url()).expect("a URL");
     let limiters = [
         ("Redis", {
-            let store = RedisStore::connect(redis.url()).await.expect("a store");
+            let store = RedisStore::connect(&redis.url()).await.expect("a store");
             Limiter::with(store, Resilience::none())
         }),
         ("PostgreSQL", over(config.clone()).await),

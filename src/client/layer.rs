@@ -6,7 +6,6 @@ use super::upstream::Pauses;
 use crate::{
     limiter::Limiter,
     rule::{Rule, Rules},
-    telemetry::FirstRequests,
 };
 
 /// A tower [`Layer`](tower_layer::Layer) that paces the calls of an HTTP or gRPC client.
@@ -80,8 +79,6 @@ pub struct PaceLayer {
     pub(super) max_wait: Duration,
     pub(super) max_pause: Duration,
     pub(super) pauses: Arc<Pauses>,
-    /// The first calls, in which misuse is looked for.
-    pub(super) first_calls: Arc<FirstRequests>,
 }
 
 /// The default of [`PaceLayer::max_pause`].
@@ -97,7 +94,6 @@ impl PaceLayer {
             max_wait: Duration::ZERO,
             max_pause: DEFAULT_MAX_PAUSE,
             pauses: Arc::default(),
-            first_calls: Arc::default(),
         }
     }
 

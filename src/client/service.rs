@@ -23,7 +23,6 @@ use crate::{
     decision::Decision,
     error::{Error, ErrorKind},
     limiter::Limiter,
-    middleware::observe_lines,
     outcome::{BodySettlement, ResponseBody, Settlement},
     policy::{Charges, OnFailure},
     rule::{MissingPeer, RequestCharges, ResponseHooks},
@@ -74,7 +73,6 @@ where
             let request =
                 RequestCharges::new(layer.rules.select(rules), &parts).map_err(no_peer)?;
             let (charges, hooks) = (request.charges.into_owned(), request.hooks);
-            observe_lines(&layer.first_calls, &layer.limiter, &charges, &mut parts);
             let call = CallId::new(&charges);
             let decision = decide::<S::Error>(&layer, charges, &call).await?;
             let permit = decision.as_ref().and_then(|decision| layer.limiter.permit(decision));

@@ -6,22 +6,21 @@
 //! A renewal charges the new units, beyond the limit, and then releases the old ones. So the units are counted
 //! twice between the two requests, and never too few are counted.
 
-use std::sync::{Arc, Weak};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use tokio::{
     sync::{Notify, Semaphore},
     task::JoinSet,
-    time::timeout,
+    time::{sleep, timeout},
 };
 
-use super::{
-    permit_table::{DuePermit, PermitId},
-    sender::send_releases,
-    state::LimiterState,
-};
+use super::{in_flight::DuePermit, state::LimiterState};
 use crate::{
     decision::{Receipt, ReceiptLine, Source, StoreReply},
-    error::Error,
+    error::{Effect, Error},
     policy::{Charge, Charges},
     runtime::run_on_own_thread,
     store::Request,
@@ -30,32 +29,79 @@ use crate::{
 /// The most requests in flight that renew.
 const MAX_RENEWALS: usize = 16;
 /// The most permits that a request renews.
-const MAX_BATCH: usize = 32;
+const MAX_BATCH: usize = Charges::MAX;
+/// The time between two attempts to release while the store cannot answer.
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Starts the keeper, unless it runs.
-pub(super) fn start(limiter: &Arc<LimiterState>) {
-    let Some(running) = limiter.keeper.set() else { return };
-    let state = Arc::downgrade(limiter);
-    let wakes_sender = Arc::clone(&limiter.releases.wakes_sender);
-    let wakes_keeper = Arc::clone(&limiter.permits.wakes_keeper);
-    run_on_own_thread(async move {
-        let _running = running;
-        tokio::spawn(send_releases(state.clone(), wakes_sender));
-        renew_permits(state, wakes_keeper).await;
-    });
+impl LimiterState {
+    /// Starts the keeper, unless it runs.
+    pub(super) fn start_keeper(self: &Arc<Self>) {
+        if self.keeper.is_set() {
+            return;
+        }
+        let Some(running) = self.keeper.set() else { return };
+        let limiter = Arc::downgrade(self);
+        let wakes_renewals = Arc::clone(&self.units.wakes_renewals);
+        let wakes_releases = Arc::clone(&self.units.wakes_releases);
+        run_on_own_thread(async move {
+            let _running = running;
+            tokio::spawn(send_releases(limiter.clone(), wakes_releases));
+            renew_permits(limiter, wakes_renewals).await;
+        });
+    }
+
+    /// Releases the units of a receipt, all of which are in flight. Those of an embedded store are free at once.
+    pub(super) fn release(self: &Arc<Self>, receipt: Receipt) {
+        if self.store.release_now(&receipt) {
+            return;
+        }
+        if receipt.source() == Source::Fallback {
+            // The fallback answers at once.
+            drop(self.store.call(Request::Refund(&receipt)));
+        } else {
+            self.units.release(receipt);
+            self.start_keeper();
+        }
+    }
+
+    /// Sends all releases that wait, after the one in flight. Returns the first error.
+    pub(super) async fn send_all_released(&self) -> Result<(), Error> {
+        while self.send_released().await? {}
+        Ok(())
+    }
+
+    /// Sends releases that wait, in one request. Returns false if there are none.
+    ///
+    /// Without an answer, the units may have been released. They are not released again, because by then another
+    /// request may have them.
+    async fn send_released(&self) -> Result<bool, Error> {
+        let _one_at_a_time = self.units.sending.lock().await;
+        let Some(batch) = self.units.take_released() else { return Ok(false) };
+        let reply = self.store.call_in_background(Request::Refund(&batch.receipt)).await;
+        if reply.as_ref().is_err_and(was_not_sent) {
+            self.units.put_back(batch);
+        }
+        reply.map(|_| true)
+    }
 }
 
-/// Releases the units of a receipt, all of which are in flight. Those of an embedded store are free at once.
-pub(super) fn release(limiter: &Arc<LimiterState>, receipt: Receipt) {
-    if limiter.store.release_now(&receipt) {
-        return;
-    }
-    if receipt.source() == Source::Fallback {
-        // The fallback answers at once.
-        drop(limiter.store.call(Request::Refund(&receipt)));
-    } else {
-        limiter.releases.push(receipt);
-        start(limiter);
+/// Returns whether a refund that ended with this error can be sent again: the store could not answer, and has
+/// refunded nothing.
+pub(super) fn was_not_sent(error: &Error) -> bool {
+    error.is_unavailable() && error.effect() == Effect::None
+}
+
+/// Sends releases until the limiter ends. Those that come while a request is in flight are sent together in the
+/// next one.
+async fn send_releases(limiter: Weak<LimiterState>, wakes: Arc<Notify>) {
+    while let Some(state) = limiter.upgrade() {
+        let sent = state.send_released().await;
+        drop(state);
+        match sent {
+            Ok(true) => {}
+            Ok(false) => wakes.notified().await,
+            Err(_) => sleep(RETRY_INTERVAL).await,
+        }
     }
 }
 
@@ -64,113 +110,85 @@ async fn renew_permits(limiter: Weak<LimiterState>, wakes: Arc<Notify>) {
     let (mut calls, places) = (JoinSet::new(), Arc::new(Semaphore::new(MAX_RENEWALS)));
     while let Some(state) = limiter.upgrade() {
         while calls.try_join_next().is_some() {}
-        let due = state.permits.begin_round();
-        let interval = due.is_some().then(|| state.permits.interval());
-        for batch in RenewalBatch::form(&state, due.unwrap_or_default()) {
+        let round = state.units.begin_round();
+        let Some((due, interval)) = round else {
+            drop(state);
+            wakes.notified().await;
+            continue;
+        };
+        for batch in batches(&state, due) {
             calls.spawn(renew(limiter.clone(), batch, Arc::clone(&places)));
         }
         drop(state);
-        match interval {
-            Some(interval) => drop(timeout(interval, wakes.notified()).await),
-            None => wakes.notified().await,
+        let _ = timeout(interval, wakes.notified()).await;
+    }
+}
+
+/// Divides permits into batches. The permits of a batch depend on the same node and, in a store of several parts, on
+/// the same part. So they are not renewed too late because another node or part cannot answer.
+fn batches(state: &LimiterState, mut due: Vec<DuePermit>) -> Vec<Vec<DuePermit>> {
+    // A permit of several charges is renewed alone.
+    let group = |permit: &DuePermit| match &*permit.charges {
+        [charge] => (0, charge.renews(), state.store.node(charge).0),
+        _ => (permit.id + 1, None, 0),
+    };
+    due.sort_by_cached_key(group);
+    let mut batches: Vec<Vec<DuePermit>> = Vec::new();
+    for permit in due {
+        match batches.last_mut() {
+            Some(batch) if batch.len() < MAX_BATCH && group(&batch[0]) == group(&permit) => {
+                batch.push(permit);
+            }
+            _ => batches.push(vec![permit]),
         }
     }
+    batches
 }
 
 /// Charges the units of some permits again, and then releases the old ones. If the store cannot answer, the next
 /// round tries again.
-async fn renew(limiter: Weak<LimiterState>, batch: RenewalBatch, places: Arc<Semaphore>) {
+async fn renew(limiter: Weak<LimiterState>, batch: Vec<DuePermit>, places: Arc<Semaphore>) {
     let Ok(_place) = places.acquire().await else { return };
     let mut batches = vec![batch];
     while let Some(batch) = batches.pop() {
         let Some(state) = limiter.upgrade() else { return };
-        let answer = state.store.call_in_background(Request::Force(&batch.charges));
+        // Units of the same key are charged together, and have the same mark.
+        let mut charges = Charges::default();
+        let mut positions = Vec::new();
+        for charge in batch.iter().flat_map(|permit| &permit.charges) {
+            positions.push(charges.add(charge.clone()));
+        }
+        let answer = state.store.call_in_background(Request::Force(&charges));
         drop(state);
         let reply = answer.await;
-        let Some(state) = limiter.upgrade() else { return };
         // A key that the store refuses is refused without the others.
-        if reply.as_ref().is_err_and(|error| !error.is_unavailable()) && batch.permits.len() > 1 {
-            let permits = batch.permits.into_iter();
-            batches.extend(permits.map(|it| RenewalBatch::of(it.id, it.charges)));
+        if reply.as_ref().is_err_and(|error| !error.is_unavailable()) && batch.len() > 1 {
+            batches.extend(batch.into_iter().map(|permit| vec![permit]));
             continue;
         }
-        for (id, renewed) in batch.receipts(&reply) {
-            if let Some(receipt) = state.permits.end_renewal(id, renewed) {
-                release(&state, receipt);
+        let Some(state) = limiter.upgrade() else { return };
+        let mut positions = positions.into_iter();
+        for DuePermit { id, round, charges } in batch {
+            let charges = charges.into_iter().zip(positions.by_ref());
+            let renewed = reply.as_ref().ok().map(|reply| receipt_of(charges, reply));
+            if let Some(receipt) = state.units.end_renewal(id, round, renewed) {
+                state.release(receipt);
             }
         }
     }
 }
 
-/// Permits that one request renews. Units of the same key are charged together, and have the same mark.
-#[derive(Default)]
-struct RenewalBatch {
-    charges: Charges<'static>,
-    permits: Vec<RenewedPermit>,
-}
-
-struct RenewedPermit {
-    id: PermitId,
-    charges: Vec<Charge<'static>>,
-    /// The positions of its charges in the request.
-    positions: Vec<usize>,
-}
-
-impl RenewalBatch {
-    /// Forms batches. The permits of a batch depend on the same node and, in a store of several parts, on the same
-    /// part. So they are not renewed too late because another node or part cannot answer.
-    fn form(state: &LimiterState, mut due: Vec<DuePermit>) -> Vec<Self> {
-        let of = |charges: &[Charge<'_>]| {
-            let part = charges.iter().any(|charge| charge.renews() == Some(true));
-            (part, charges.first().map(|charge| state.store.node(charge).0))
-        };
-        due.sort_by_cached_key(|(_, charges)| of(charges));
-        let (mut batches, mut last) = (Vec::<Self>::new(), None);
-        for (id, charges) in due {
-            let depends_on = Some(of(&charges));
-            match batches.last_mut() {
-                Some(batch) if last == depends_on && batch.has_room(&charges) => {
-                    batch.add(id, charges)
-                }
-                _ => batches.push(Self::of(id, charges)),
-            }
-            last = depends_on;
-        }
-        batches
-    }
-
-    fn of(id: PermitId, charges: Vec<Charge<'static>>) -> Self {
-        let mut batch = Self::default();
-        batch.add(id, charges);
-        batch
-    }
-
-    fn has_room(&self, charges: &[Charge<'_>]) -> bool {
-        self.permits.len() < MAX_BATCH && self.charges.len() + charges.len() <= Charges::MAX
-    }
-
-    fn add(&mut self, id: PermitId, charges: Vec<Charge<'static>>) {
-        let positions = charges.iter().map(|charge| self.charges.add(charge.clone())).collect();
-        self.permits.push(RenewedPermit { id, charges, positions });
-    }
-
-    /// Returns the permits, each with the receipt of its new units if the store has charged them.
-    fn receipts(
-        self,
-        reply: &Result<StoreReply, Error>,
-    ) -> impl Iterator<Item = (PermitId, Option<Receipt>)> {
-        self.permits.into_iter().map(move |RenewedPermit { id, charges, positions }| {
-            let receipt = reply.as_ref().ok().map(|reply| {
-                let lines = charges.into_iter().zip(positions).filter_map(|(charge, position)| {
-                    let reply = reply.charges.get(position)?;
-                    let units = charge.cost().min(reply.units);
-                    Some(ReceiptLine::new(charge, units, reply.mark))
-                });
-                Receipt::new(reply.time, reply.source, lines)
-            });
-            (id, receipt)
-        })
-    }
+/// Returns the receipt of charges by their positions in a reply.
+fn receipt_of(
+    charges: impl Iterator<Item = (Charge<'static>, usize)>,
+    reply: &StoreReply,
+) -> Receipt {
+    let lines = charges.filter_map(|(charge, position)| {
+        let reply = reply.charges.get(position)?;
+        let units = charge.cost().min(reply.units);
+        Some(ReceiptLine::new(charge, units, reply.mark))
+    });
+    Receipt::new(reply.time, reply.source, lines)
 }
 
 #[cfg(test)]
@@ -190,7 +208,7 @@ mod tests {
             panic!("it is free")
         };
         let held = limiter.hold(allowed.into_receipt());
-        let wakes = Arc::clone(&limiter.0.permits.wakes_keeper);
+        let wakes = Arc::clone(&limiter.0.units.wakes_renewals);
         assert_eq!(Arc::strong_count(&wakes), 3, "the table, the thread and this test");
         drop((held, limiter));
         let start = Instant::now();

@@ -7,7 +7,6 @@ use super::{
     permit::Permit,
     queue::Queue,
     reservation::{Reservation, Reserve},
-    sender,
     state::{LimiterState, LimiterStore},
 };
 use crate::{
@@ -338,7 +337,7 @@ impl Limiter {
     ///
     /// Returns an error if the store cannot answer. The units come back by themselves then.
     pub async fn close(&self) -> Result<(), Error> {
-        let released = sender::flush(&self.0).await;
+        let released = self.0.send_all_released().await;
         self.0.store.close().await.and(released)
     }
 

@@ -2,15 +2,13 @@
 
 mod check;
 mod delay;
+mod in_flight;
 mod keeper;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod limiter;
 mod permit;
-mod permit_table;
 mod queue;
-mod releases;
 mod reservation;
-mod sender;
 mod state;
 mod trials;
 mod until_ready;

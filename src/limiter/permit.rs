@@ -9,12 +9,7 @@ use std::{
 
 use tokio::{runtime::Handle, time::Instant};
 
-use super::{
-    Limiter,
-    keeper::{self, release},
-    permit_table::PermitId,
-    state::LimiterState,
-};
+use super::{Limiter, in_flight::PermitId, state::LimiterState};
 use crate::{
     decision::{Decision, Receipt, Source},
     policy::Charge,
@@ -39,15 +34,8 @@ impl Permit {
     /// Creates the guard of the units of `receipt`, all of which are in flight. `name` is that of its only
     /// charge in the memory store.
     pub(super) fn new(limiter: &Arc<LimiterState>, receipt: Receipt, name: Option<u128>) -> Self {
-        let was_idle = limiter.permits.is_idle();
-        if was_idle {
-            limiter.permits.set_time();
-        }
-        let id = limiter.permits.insert(receipt);
-        if was_idle || limiter.permits.is_idle() || !limiter.keeper.is_set() {
-            limiter.permits.end_idle();
-            keeper::start(limiter);
-        }
+        let id = limiter.units.hold(receipt);
+        limiter.start_keeper();
         Self { limiter: Arc::clone(limiter), id: Some(id), name }
     }
 
@@ -58,25 +46,23 @@ impl Permit {
 
     /// Returns a copy of the receipt of the units, which is not used.
     pub(super) fn copy_receipt(&self) -> Receipt {
-        self.id.and_then(|id| self.limiter.permits.copy(id)).unwrap_or_else(Receipt::empty)
+        self.id.and_then(|id| self.limiter.units.copy(id)).unwrap_or_else(Receipt::empty)
     }
 
     /// Returns the receipt of the units, which the caller refunds.
     pub(super) fn into_receipt(mut self) -> Option<Receipt> {
-        self.limiter.permits.remove(self.id.take()?)
+        self.limiter.units.end(self.id.take()?)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let Some(id) = self.id else { return };
-        let Self { limiter, name, .. } = self;
-        if let (Some(store), Some(name)) = (limiter.memory(), *name) {
-            if let Some((mark, units)) = limiter.permits.remove_line(id) {
-                store.release_named(name, mark, units);
+        let Some(receipt) = self.id.and_then(|id| self.limiter.units.end(id)) else { return };
+        match (self.limiter.memory(), self.name, receipt.lines()) {
+            (Some(store), Some(name), [line]) => {
+                store.release_named(name, line.mark(), line.units());
             }
-        } else if let Some(receipt) = limiter.permits.remove(id) {
-            release(limiter, receipt);
+            _ => self.limiter.release(receipt),
         }
     }
 }
@@ -164,7 +150,7 @@ impl Drop for AwaitedCheck {
                 && let Ok(decision) = Decision::new(&mut charges, reply)
                 && let Some(receipt) = decision.in_flight()
             {
-                release(&limiter.0, receipt);
+                limiter.0.release(receipt);
             }
         });
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{keeper::release, permit::Permit, sender::was_not_sent, state::LimiterState};
+use super::{keeper::was_not_sent, permit::Permit, state::LimiterState};
 use crate::{
     decision::{Decision, Denied, Receipt},
     error::Error,
@@ -193,7 +193,7 @@ async fn refund_one(limiter: &Arc<LimiterState>, receipt: &Receipt) -> Result<u6
     if reply.as_ref().is_err_and(was_not_sent)
         && let Some(in_flight) = receipt.in_flight()
     {
-        release(limiter, in_flight);
+        limiter.release(in_flight);
     }
     Ok(reply?.charges.iter().map(|charge| charge.units).sum())
 }

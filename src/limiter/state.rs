@@ -2,7 +2,7 @@
 
 use std::{any::Any, mem, time::Duration};
 
-use super::{permit_table::PermitTable, queue::Queue, releases::ReleaseQueue};
+use super::{in_flight::UnitsInFlight, queue::Queue};
 use crate::{
     decision::{Decision, Receipt, StoreReply},
     error::Error,
@@ -19,8 +19,7 @@ pub(super) struct LimiterState {
     pub(super) store: LimiterStore,
     pub(super) queue: Queue,
     pub(super) denial_log: DenialLog,
-    pub(super) permits: PermitTable,
-    pub(super) releases: ReleaseQueue,
+    pub(super) units: UnitsInFlight,
     /// Set while the thread runs that renews and releases units in flight.
     pub(super) keeper: RunningFlag,
 }
@@ -31,8 +30,7 @@ impl LimiterState {
             store,
             queue,
             denial_log: DenialLog::default(),
-            permits: PermitTable::default(),
-            releases: ReleaseQueue::default(),
+            units: UnitsInFlight::default(),
             keeper: RunningFlag::default(),
         }
     }

@@ -173,7 +173,7 @@ impl Decider {
         if charges.is_empty() {
             return FirstStep::Decided(self.pass(parts));
         }
-        misuse::observe(&self.first_requests, &self.limiter, &charges, parts);
+        misuse::find_second_layer(&self.first_requests, &self.limiter, &charges, parts);
         if !self.delay.is_zero() {
             return FirstStep::Pending(self.delay(charges.into_owned(), hooks));
         }

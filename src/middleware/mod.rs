@@ -20,7 +20,6 @@ mod service;
 
 #[cfg(feature = "axum")]
 pub use self::decided::NotDecided;
-pub(crate) use self::misuse::observe_lines;
 pub use self::{
     decided::Decided,
     future::ResponseFuture,

@@ -2,7 +2,6 @@
 
 mod charges;
 mod counters;
-mod key_watch;
 mod live_quotas;
 mod name;
 mod on_failure;

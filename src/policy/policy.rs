@@ -6,7 +6,6 @@ use std::{borrow::Cow, fmt, mem::discriminant, sync::Arc, time::SystemTime};
 use super::{
     OnFailure,
     counters::{Counters, TrialCounts},
-    key_watch::KeyWatch,
     live_quotas::{KeyQuota, LiveQuotas},
     name::Name,
 };
@@ -38,7 +37,6 @@ struct PolicyState {
     unit: Option<Name>,
     quotas: LiveQuotas,
     counters: Counters,
-    key_watch: KeyWatch,
 }
 
 impl Policy {
@@ -79,8 +77,7 @@ impl Policy {
 
     fn of(name: Name, unit: Option<Name>, quotas: LiveQuotas) -> Self {
         let counters = Counters::new(&name);
-        let key_watch = KeyWatch::default();
-        Self(Arc::new(PolicyState { name, unit, quotas, counters, key_watch }))
+        Self(Arc::new(PolicyState { name, unit, quotas, counters }))
     }
 
     /// Sets the name of the unit: the parameter `qu` of the `RateLimit-Policy` header. The default
@@ -230,12 +227,6 @@ impl Policy {
         &self.0.counters
     }
 
-    /// Returns the watch over the keys of the first charges.
-    #[inline]
-    pub(crate) fn key_watch(&self) -> &KeyWatch {
-        &self.0.key_watch
-    }
-
     /// Returns a hash of the name, which is the same in every process.
     pub(crate) fn id(&self) -> u64 {
         self.0.name.id()
@@ -298,8 +289,6 @@ pub struct Charge<'p> {
     has_own_quota: bool,
     /// True if the quota is the one that was set for the key.
     has_key_quota: bool,
-    /// True if several charges of 1 unit or more were added up.
-    pub(crate) is_sum: bool,
     /// The number of equal shares into which the quota is divided. The charge is made against one of
     /// them.
     shares: u32,
@@ -342,7 +331,6 @@ impl<'p> Charge<'p> {
             on_failure: None,
             has_own_quota: false,
             has_key_quota: key_quota.is_some(),
-            is_sum: false,
             shares: 1,
         }
     }
@@ -551,7 +539,6 @@ impl<'p> Charge<'p> {
 
     /// Adds the units of another charge of the same line. The stricter [`OnFailure`] applies.
     pub(super) fn add(&mut self, other: &Self) {
-        self.is_sum |= other.is_sum || (self.cost > 0 && other.cost > 0);
         self.on_failure = OnFailure::stricter_of(self.on_failure, other.on_failure);
         self.cost = self.cost.saturating_add(other.cost);
         self.max_cost = self.max_cost.saturating_add(other.max_cost);

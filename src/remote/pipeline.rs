@@ -112,7 +112,7 @@ impl Pipeline {
             };
         }
         match &self.leases {
-            Some(leases) if leases::concerns(request) => leases::call(leases, request, limit),
+            Some(leases) if leases::concerns(request) => leases.call(request, limit),
             _ => self.guarded.call(request, Origin::Caller, limit),
         }
     }

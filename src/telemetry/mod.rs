@@ -21,7 +21,7 @@ pub(crate) use self::{
         Announcement, DenialLog, breaker_changed, charge_without_peer, check_failed,
         record_decision, reports_decisions, store_failed,
     },
-    misuse::{FirstRequests, RouteWatch, charged_twice, every_key_is_new, forwarded_ignored},
+    misuse::{FirstRequests, RouteWatch, charged_twice, forwarded_ignored},
 };
 #[cfg(feature = "lookup")]
 pub(crate) use self::{

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use axum::{Router, body::Body, routing::get};
 use http::{Request, request::Parts};
-use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by, client::PaceLayer, cost, route};
+use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by, cost, route};
 use plimsoll_testing::{alone, log::Log};
 use tower::ServiceExt;
 
@@ -127,43 +127,6 @@ async fn a_layer_that_is_added_twice_is_reported_once_by_its_policy() {
     }
 }
 
-/// A second rule, a shadow or a trial under the same policy spends units too.
-#[tokio::test]
-async fn rules_that_charge_one_key_twice_are_reported_once_by_their_policy() {
-    let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
-    let policy = policy("per-client");
-    let of = || Rule::new(policy.clone(), by::peer_ip());
-    let other = || Rule::new(self::policy("other"), by::peer_ip());
-    for twice in [
-        layer(of()).and(of()),
-        layer(of()).and(of().only(|parts| parts.method == "GET")),
-        layer(of()).and(of().shadow()),
-        layer(of()).and(other().trial(policy.clone())),
-    ] {
-        let app = routes().layer(twice);
-        let warnings = send(&app, same("/search", 10), &log).await;
-        let [warning] = &warnings[..] else { panic!("{warnings:#?}") };
-        assert!(warning.contains("policy=\"per-client\""), "{warning}");
-        assert!(send(&app, same("/search", 2 * FIRST), &log).await.is_empty(), "once");
-    }
-    let inner = tower::service_fn(async |_| {
-        Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
-    });
-    let pace = PaceLayer::new(Limiter::in_memory(), of()).and(of());
-    let client = tower::ServiceBuilder::new().layer(pace).service(inner);
-    for request in same("/search", 10) {
-        client.clone().oneshot(request).await.unwrap();
-    }
-    assert!(log.take().iter().filter(|event| event.contains("per-client")).count() == 1);
-    let key = Rule::new(policy.clone(), by::constant("all"));
-    let app = routes()
-        .layer(layer(of()).and(key).and(of().cost(|_| 0)).and(of().only(route::is("/users/{id}"))));
-    let requests = same("/search", FIRST);
-    let warnings = send(&app, requests, &log).await;
-    assert!(!warnings.iter().any(|warning| warning.contains("per-client")), "{warnings:#?}");
-}
-
 /// Layers with other policies, other limiters, other keys or no charge of their own are meant.
 #[tokio::test]
 async fn stacked_layers_that_differ_are_not_reported() {
@@ -180,33 +143,6 @@ async fn stacked_layers_that_differ_are_not_reported() {
         .layer(RateLimitLayer::new(limiter.clone(), of("a").only(|_| false)))
         .layer(layer(of("a")));
     assert!(send(&app, same("/search", 2 * FIRST), &log).await.is_empty());
-}
-
-#[tokio::test]
-async fn keys_that_never_come_back_are_reported_once_by_policy() {
-    let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
-    let with_key = |number: usize| {
-        let mut request = request("/search");
-        request.headers_mut().insert("x-api-key", format!("secret-{number}").parse().unwrap());
-        request
-    };
-    let app = || {
-        let key = Rule::new(policy("per-key"), by::header("x-api-key"));
-        routes().layer(layer(key).and(Rule::new(policy("overall"), by::constant("all"))))
-    };
-    let (invented, normal) = (app(), app());
-    assert!(send(&invented, (0..9_999).map(with_key), &log).await.is_empty());
-    let warnings = send(&invented, [with_key(9_999)], &log).await;
-    let [warning] = &warnings[..] else { panic!("{warnings:#?}") };
-    assert!(
-        warning.contains("policy=\"per-key\"") && warning.contains("charges=10000"),
-        "{warning}"
-    );
-    assert!(!warning.contains("secret"), "{warning}");
-    assert!(send(&invented, (10_000..21_000).map(with_key), &log).await.is_empty(), "once");
-    // Half of the requests are from new clients.
-    assert!(send(&normal, (0..11_000).map(|it| with_key(it / 2)), &log).await.is_empty());
 }
 
 /// A header of a proxy is reported once in the process, so all of this is one test.

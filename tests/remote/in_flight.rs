@@ -369,9 +369,9 @@ impl Store for Distant {
     }
 }
 
-/// While the answer to a release is on its way, later ones are sent together, at most 10 ms late.
+/// While the answer to a release is on its way, later ones wait, and are then sent together.
 #[tokio::test(start_paused = true)]
-async fn releases_travel_together_and_are_at_most_10_ms_late() {
+async fn releases_travel_together_and_are_at_most_one_round_trip_late() {
     let releases = Arc::default();
     let clock = MemoryConfig::default().clock(TokioClock::new());
     let store = Distant { store: MemoryStore::new(clock), releases: Arc::clone(&releases) };
@@ -395,6 +395,6 @@ async fn releases_travel_together_and_are_at_most_10_ms_late() {
     assert_eq!(times.len(), 500);
     let late = times.iter().zip(&dropped).map(|(sent, dropped)| *sent - *dropped).max();
     // A timer of tokio is up to 1 ms late.
-    assert!(late <= Some(Duration::from_millis(11)), "{late:?}");
-    assert!(sent.len() < 60, "{} requests", sent.len());
+    assert!(late <= Some(Duration::from_millis(101)), "{late:?}");
+    assert!(sent.len() < 15, "{} requests", sent.len());
 }

@@ -105,8 +105,9 @@ impl Fallback {
         decides(charge) && charge.is_live()
     }
 
-    /// Decides a check with one charge, the common case. Its units go into the backlog only if the
-    /// store has certainly not charged them.
+    /// Decides a check with one charge, the common case, without a copy of the charge and with one hash of the key
+    /// (`benches/resilience.rs`: the breaker is open). Its units go into the backlog only if the store has
+    /// certainly not charged them.
     #[inline]
     fn acquire(&self, charge: &Charge<'_>, time: Timestamp, was_not_applied: bool) -> ChargeReply {
         let part;

@@ -73,9 +73,8 @@ async fn all_answered(mut calls: Vec<Answer>) -> bool {
     poll_fn(|cx| {
         calls.retain_mut(|call| {
             let Poll::Ready(reply) = Pin::new(call).poll(cx) else { return true };
-            has_failed |= reply.is_err_and(|error| {
-                error.is_unavailable() && error.kind() != ErrorKind::WrongType
-            });
+            has_failed |= reply
+                .is_err_and(|error| error.is_unavailable() && error.kind() != ErrorKind::WrongType);
             false
         });
         if calls.is_empty() { Poll::Ready(()) } else { Poll::Pending }

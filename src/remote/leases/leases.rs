@@ -20,7 +20,7 @@ use crate::{
     sync::Mutex,
 };
 
-/// The leases of a limiter. Requests come in through [`call`](super::requests::call).
+/// The leases of a limiter. Requests come in through [`call`](Self::call).
 #[derive(Debug)]
 pub(in crate::remote) struct Leases {
     /// The store from which units are leased.

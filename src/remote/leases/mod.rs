@@ -23,11 +23,7 @@ mod stock;
 mod stocks;
 mod table;
 
-pub(super) use self::{
-    leases::Leases,
-    requests::{call, concerns},
-    stocks::is_leased,
-};
+pub(super) use self::{leases::Leases, requests::concerns, stocks::is_leased};
 
 #[cfg(test)]
 mod model;

@@ -57,9 +57,9 @@ fn is_a_map_of_units_added_and_not_removed() {
                 // The charges of the names that are even are rejected.
                 BacklogStep::Take(shard) => {
                     let is_even = |charge: &Charge<'_>| {
-                        (0..5).step_by(2).any(|low| {
-                            *charge.key() == Key::from((shard as u64) << 32 | low)
-                        })
+                        (0..5)
+                            .step_by(2)
+                            .any(|low| *charge.key() == Key::from((shard as u64) << 32 | low))
                     };
                     let may_go = |name: u64, last: u64| {
                         name >> 32 == shard as u64 && (name % 2 == 1 || now >= last + SECOND)

@@ -1,5 +1,7 @@
-//! The first requests, in which misuse is looked for, and the search for routes of rules that match none
-//! of them.
+//! Warnings of misuse: configurations that work, but probably not as intended.
+//!
+//! Each check looks at the first requests only, and emits at most one event at level `WARN` with the
+//! target `plimsoll::misuse`. After these requests, it costs one relaxed load of an atomic.
 
 use std::{
     panic::Location,
@@ -9,7 +11,7 @@ use std::{
     },
 };
 
-use super::events;
+use crate::telemetry::macros::reports;
 
 /// A counter of the first requests, shared by the clones of a layer or of an extractor.
 #[derive(Debug, Default)]
@@ -114,12 +116,83 @@ impl RouteWatch {
         };
         for route in self.unmatched() {
             let requests = FirstRequests::COUNT;
-            events::route_unmatched(&route.text, self.used_by, self.at, requests, &seen);
+            route_unmatched(&route.text, self.used_by, self.at, requests, &seen);
         }
     }
 
     fn unmatched(&self) -> impl Iterator<Item = &WatchedRoute> {
         self.routes.iter().filter(|route| !route.has_matched.load(Relaxed))
+    }
+}
+
+reports! { feature "tracing";
+    /// Reports that a route has matched none of the first requests.
+    fn route_unmatched(
+        route: &str,
+        used_by: &str,
+        at: &Location<'_>,
+        requests: u32,
+        seen: &str
+    ) {
+        tracing::warn!(
+            target: "plimsoll::misuse",
+            route, used_by, %at, requests, seen,
+            "a route has matched none of the first requests: unless it is rare, compare it with the \
+             routes that were seen, which begin with the prefixes of nested routers"
+        );
+    }
+
+    /// Reports that requests carry no peer address, once in the lifetime of the process.
+    pub(crate) fn peer_missing() {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            tracing::warn!(
+                target: "plimsoll::misuse",
+                "requests carry no peer address: rules that charge it reject them with status 500, \
+                 shadow rules do not count them, and in lookups they are one client. Serve axum with \
+                 `app.into_make_service_with_connect_info::<SocketAddr>()`, enable plimsoll's \
+                 feature `tonic` under tonic, or say where it is with `ClientIp::peer_from`"
+            );
+        });
+    }
+
+    /// Reports that a request names its client in a header that a `ClientIp` does not read,
+    /// once in the lifetime of the process.
+    pub(crate) fn forwarded_ignored(header: &str) {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            tracing::warn!(
+                target: "plimsoll::misuse",
+                header,
+                "a request has a header of a proxy, but the address of the connection is used: if \
+                 the service is behind a proxy, all its clients are one. Use `by::client_ip`, and \
+                 `Lookup::client_ip` for a lookup, and name the proxies"
+            );
+        });
+    }
+
+    /// Reports that two layers charged a request to the same key under one policy.
+    pub(crate) fn charged_twice(policy: &str) {
+        tracing::warn!(
+            target: "plimsoll::misuse",
+            policy,
+            "two layers charge a request to the same key under the same policy of the same limiter: \
+             remove one of them, or give each limit a policy with a name of its own"
+        );
+    }
+
+    /// Reports that a rule used the row of a lookup that it does not resolve, once in the lifetime of the
+    /// process.
+    #[cfg(feature = "lookup")]
+    pub(crate) fn lookup_missing() {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            tracing::warn!(
+                target: "plimsoll::misuse",
+                "a rule uses the row of a lookup that it does not resolve, so that no request has a row: \
+                 add `.resolve(&lookup)` to the rule"
+            );
+        });
     }
 }
 
