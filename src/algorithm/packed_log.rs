@@ -272,7 +272,11 @@ impl PackedLog {
         let old_life = if old_records > 0 { log.old_life } else { 0 };
         write_numbers(bytes, [head, seen, window, old_records.into(), old_life, len.into()]);
         let (older, newer) = self.records(&log).as_slices();
-        older.iter().chain(newer).for_each(|record| bytes.extend(record.without(base).0));
+        bytes.reserve((older.len() + newer.len()) * size_of::<Record>());
+        older
+            .iter()
+            .chain(newer)
+            .for_each(|record| bytes.extend_from_slice(&record.without(base).0));
     }
 
     /// Restores a log.
@@ -289,8 +293,12 @@ impl PackedLog {
             let mut empty = LogHeader::default();
             read.resize(&mut empty, len as usize);
         }
-        for index in 0..len {
-            read.set(&log, index, Record(*numbers.bytes()?));
+        let places = match &mut read {
+            Self::Short { records, .. } => records,
+            Self::Long { places, .. } => &mut places[HEADER_PLACES..],
+        };
+        for (place, bytes) in places.iter_mut().zip(numbers.chunks(len as usize)?) {
+            *place = Record(*bytes);
         }
         read.write(&mut log);
         (old_records <= len).then_some(read)
