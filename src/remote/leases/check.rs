@@ -14,11 +14,10 @@ use super::{
     super::{
         config::Resilience,
         fallback::Cause,
-        fingerprint::Fingerprint,
         guarded::{Answered, Call, Deadline, Guarded, Origin, Step},
     },
     leases::Leases,
-    stocks::Attempt,
+    stocks::{Attempt, BusyKey},
     table::RenewalState,
 };
 use crate::{
@@ -31,7 +30,7 @@ use crate::{
 };
 
 /// The keys of a check that the stocks cannot pay, in the order of the charges. A key that is not busy is `None`.
-type UnpaidKeys = SmallVec<[Option<Fingerprint>; 2]>;
+type UnpaidKeys = SmallVec<[Option<BusyKey>; 2]>;
 
 /// The renewals for which a check waits.
 type Renewals = SmallVec<[RenewalState; 2]>;
@@ -81,7 +80,8 @@ impl Leases {
         if is_new && has_several && keys.iter().all(Option::is_some) {
             let now = self.stocks.now();
             for (key, charge) in keys.iter().flatten().zip(charges) {
-                self.stocks.with_stock(*key, |entry| entry.stock.observe(now, charge.cost()));
+                self.stocks
+                    .with_stock(key.fingerprint, |entry| entry.stock.observe(now, charge.cost()));
             }
         }
         let payments = attempts.iter().filter_map(Attempt::payment);
@@ -104,8 +104,11 @@ impl Leases {
         let mut deadline = limit.and_then(Deadline::new);
         for _ in 0..MAX_WAITS {
             let lines = keys.iter().zip(charges.iter());
-            let renewals: Renewals =
-                lines.filter_map(|(key, charge)| self.renewal((*key)?, charge)).collect();
+            let renewals = lines.filter_map(|(key, charge)| {
+                let key = key.filter(|key| key.is_short)?;
+                self.renewal(key.fingerprint, charge)
+            });
+            let renewals: Renewals = renewals.collect();
             if renewals.is_empty() {
                 break;
             }
@@ -134,7 +137,7 @@ impl Leases {
         if let Ok(StoreReply { time, source: Source::Shared, charges }) = &mut reply {
             for (key, reply) in keys.into_iter().zip(charges) {
                 if let Some(key) = key {
-                    self.stocks.record(key, asked_at, *time, reply);
+                    self.stocks.record(key.fingerprint, asked_at, *time, reply);
                 }
             }
         }

@@ -58,12 +58,22 @@ pub(super) enum Attempt {
     Cold,
 }
 
+/// The busy key of a charge that may be paid from stock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BusyKey {
+    pub(super) fingerprint: Fingerprint,
+    /// True if its stock is too small.
+    pub(super) is_short: bool,
+}
+
 impl Attempt {
     /// Returns the key, if it is busy.
-    pub(super) fn key(&self) -> Option<Fingerprint> {
+    pub(super) fn key(&self) -> Option<BusyKey> {
         match self {
-            Self::Paid(payment) => Some(payment.fingerprint),
-            Self::Short(fingerprint) => Some(*fingerprint),
+            Self::Paid(payment) => {
+                Some(BusyKey { fingerprint: payment.fingerprint, is_short: false })
+            }
+            Self::Short(fingerprint) => Some(BusyKey { fingerprint: *fingerprint, is_short: true }),
             Self::Cold => None,
         }
     }
