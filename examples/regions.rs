@@ -24,9 +24,10 @@ use std::{env, error::Error, net::SocketAddr, str::FromStr, time::Duration};
 
 use axum::{Router, routing::get};
 use plimsoll::{
-    Limiter, Policy, Quota, RateLimitLayer, RedisConfig, RedisStore, Regions, RegionsConfig, Rule,
+    Limiter, Policy, Quota, RateLimitLayer, RedisConfig, RedisStore, Rule,
     by::{self, Or},
 };
+use plimsoll_regions::{Regions, RegionsConfig};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy},
     net::{TcpListener, TcpStream, tcp::OwnedWriteHalf},

@@ -9,10 +9,7 @@
 )]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Some pages link to items of optional features, which exist only if those are enabled.
-#![cfg_attr(
-    not(all(feature = "axum", feature = "bb8", feature = "lookup")),
-    allow(rustdoc::broken_intra_doc_links)
-)]
+#![cfg_attr(not(all(feature = "axum", feature = "bb8")), allow(rustdoc::broken_intra_doc_links))]
 
 mod algorithm;
 #[cfg(test)]
@@ -57,7 +54,6 @@ mod quota;
 mod random;
 #[cfg(feature = "redis")]
 mod redis;
-mod regions;
 mod remote;
 mod rule;
 mod runtime;
@@ -73,8 +69,6 @@ mod telemetry;
 pub use self::middleware::NotDecided;
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisConfig, RedisStore};
-#[cfg(feature = "lookup")]
-pub use self::rule::Lookup;
 pub use self::{
     clock::{Clock, ManualClock, SystemClock, Timestamp, TokioClock},
     decision::{
@@ -92,7 +86,6 @@ pub use self::{
     outcome::{ResponseBody, Tally},
     policy::{Charge, Charges, KeyQuota, OnFailure, Policy, TrialCounts},
     quota::{Algorithm, Quota},
-    regions::{Regions, RegionsConfig},
     remote::{BreakerConfig, Protected, Resilience},
     rule::{Rule, Tiers, by, cost, route},
     telemetry::DenialEvents,

@@ -1,4 +1,4 @@
-//! The store while its database crashes, is slow, is shared and is read.
+//! The faults of a database that its clients meet: it crashes, is slow, is shared and is read.
 
 use std::{
     collections::BTreeSet,

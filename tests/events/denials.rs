@@ -7,9 +7,10 @@ use axum::extract::ConnectInfo;
 use http::{Request, Response};
 use plimsoll::{
     DenialEvents, Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, OnFailure, Policy,
-    RateLimitLayer, Regions, RegionsConfig, Resilience, Rule, by,
+    RateLimitLayer, Resilience, Rule, by,
     store::{Answer, Request as StoreRequest, Store},
 };
+use plimsoll_regions::{Regions, RegionsConfig};
 use plimsoll_testing::{alone, log::Log};
 use tower::{Layer, Service, ServiceExt, service_fn};
 

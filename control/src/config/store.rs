@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use plimsoll::{
-    Error, Limiter, MemoryConfig, MemoryStore, RedisConfig, RedisStore, Regions, RegionsConfig,
-    Resilience,
-};
+use plimsoll::{Error, Limiter, MemoryConfig, MemoryStore, RedisConfig, RedisStore, Resilience};
+use plimsoll_regions::{Regions, RegionsConfig};
 
 use super::{
     document::{At, Mistake},
