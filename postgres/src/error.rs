@@ -3,7 +3,7 @@
 use plimsoll::{Effect, Error, ErrorKind};
 use tokio_postgres::error::SqlState;
 
-/// The failure of a batch, which each of its requests is told.
+/// The failure of a batch. Each of its requests gets it as an error.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     kind: ErrorKind,
