@@ -182,6 +182,7 @@ async fn set_up(client: &Client, config: &PostgresConfig) -> Result<(), Error> {
          CREATE TABLE IF NOT EXISTS {table} \
          (id bytea PRIMARY KEY, state bytea NOT NULL, keep_until integer NOT NULL) \
          WITH (fillfactor = 70); \
+         ALTER TABLE {table} ALTER COLUMN state SET STORAGE EXTERNAL; \
          CREATE INDEX IF NOT EXISTS {index}_keep_until ON {table} (keep_until); COMMIT"
     );
     client.batch_execute(&create).await

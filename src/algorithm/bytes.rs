@@ -57,15 +57,16 @@ pub(super) struct Numbers<'b>(&'b [u8]);
 impl<'b> Numbers<'b> {
     /// Reads the next number, which is at most `max`.
     pub(super) fn next(&mut self, max: u64) -> Option<u64> {
-        let number = u64::from_le_bytes(*self.bytes()?);
+        let [bytes] = self.chunks(1)? else { return None };
+        let number = u64::from_le_bytes(*bytes);
         (number <= max).then_some(number)
     }
 
-    /// Reads the next bytes.
-    pub(super) fn bytes<const N: usize>(&mut self) -> Option<&'b [u8; N]> {
-        let (bytes, rest) = self.0.split_first_chunk()?;
+    /// Reads the next `len` chunks of bytes.
+    pub(super) fn chunks<const N: usize>(&mut self, len: usize) -> Option<&'b [[u8; N]]> {
+        let (bytes, rest) = self.0.split_at_checked(len * N)?;
         self.0 = rest;
-        Some(bytes)
+        Some(bytes.as_chunks().0)
     }
 }
 

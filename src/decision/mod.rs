@@ -7,7 +7,6 @@ mod receipt;
 mod standing;
 mod store_reply;
 
-pub(crate) use self::store_reply::OneReply;
 pub use self::{
     decision::{Allowed, Decision, Denied},
     outcome::{Outcome, OutcomeKind, Outcomes, OutcomesIter},

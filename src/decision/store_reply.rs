@@ -13,14 +13,6 @@ pub struct StoreReply {
     pub(crate) charges: SmallVec<[ChargeReply; 1]>,
 }
 
-/// The reply to the only charge of a check.
-#[derive(Debug, Clone)]
-pub(crate) struct OneReply {
-    pub(crate) time: Timestamp,
-    pub(crate) source: Source,
-    pub(crate) reply: ChargeReply,
-}
-
 impl StoreReply {
     /// Creates a reply, for implementations of [`Store`](crate::store::Store).
     ///

@@ -238,7 +238,7 @@ impl Limiter {
         let mut charges = charges.into();
         if let Some(store) = self.0.holds_in_memory(&charges) {
             match charges.into_one() {
-                Ok(charge) => return Ok(Reservation::in_memory(&self.0, store, charge)),
+                Ok(charge) => return Reservation::in_memory(&self.0, store, charge),
                 Err(vector) => charges = vector,
             }
         }

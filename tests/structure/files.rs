@@ -28,6 +28,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     ("control/src", &["bin"]),
     ("control/src/bin/plimsoll", &[]),
     ("lookup/src", &[]),
+    ("postgres/src", &[]),
     ("regions/src", &[]),
     ("server/src", &[]),
 ];
