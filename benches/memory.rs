@@ -32,10 +32,11 @@ fn main() {
         return;
     }
     heading("Memory a key of 24 bytes, mean over 0.6, 0.8 and 1.0 million keys, bytes");
-    let bucket = Algorithm::TokenBucket { burst: 100 };
     let theirs = governor();
-    for algorithm in [bucket, Algorithm::FixedWindow, Algorithm::SlidingCounter] {
-        counters(Quota::per_hour(100).with_algorithm(algorithm).unwrap(), theirs);
+    let is_log =
+        |it: &Algorithm| matches!(it, Algorithm::SlidingLog | Algorithm::SlidingBuckets(_));
+    for algorithm in Algorithm::EACH.iter().filter(|it| !is_log(it)) {
+        counters(Quota::per_hour(100).with_algorithm(*algorithm).unwrap(), theirs);
     }
     heading("Memory of logs with ten million requests, 1 request of a key a microsecond, bytes");
     for requests in REQUESTS {

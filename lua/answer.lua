@@ -1,5 +1,5 @@
--- Writes the reply of a charge, and ends its turn. If block.lua has found the header of a block, the
--- turn begins again, and the algorithm works behind that header.
+-- Ends the decision on a charge: replies if it is answered, and says whether it passes otherwise. If block.lua has
+-- found the header of a block, the decision begins again, and the algorithm works behind that header.
 --
 -- KEYS     none
 -- ARGV[2]  none
@@ -7,15 +7,9 @@
 -- RETURNS  see prelude.lua
 -- TTL      nothing is written
 if not met_block then
-  if foreign then return nil, charge end
-  if not answering then
-    same_keys = { charge, same_keys }
-  elseif reply then
-    reply[charge + 1] = pack('<dddddddd', units, free, next_after, reset_after, retry_after, mark1,
-      mark2, mark3)
-  else
-    reply = pack('<ddddddddd', now, units, free, next_after, reset_after, retry_after, mark1, mark2,
-      mark3)
-  end
-  return admitted, last, same_keys
+  if foreign then return nil end
+  if not answering then return free >= required end
+  local standing = pack('<dddddddd', units, free, next_after, reset_after, retry_after, mark1, mark2, mark3)
+  if reply then reply[charge + 1] = standing else reply = pack('<d', now) .. standing end
+  return admitted and (required == 0 or units > 0)
 end

@@ -2,7 +2,7 @@
 -- src/algorithm/block.rs.
 --
 -- An ordinary charge does nothing here. The value of a blocked key begins with a header, which no
--- algorithm accepts as its state. A charge that meets the header begins its turn again. The algorithm
+-- algorithm accepts as its state. The decision on a charge that meets the header begins again. The algorithm
 -- then reads and writes its state behind the header.
 --
 -- KEYS     the key of the charge
@@ -14,7 +14,7 @@
 -- TTL      the end of the block, or that of the state if it is later
 local met_block = false
 if foreign and not block_header then
-  local header = read('GETRANGE', key, 0, 27)
+  local header = #state > 0 and string.sub(state, 1, 28) or ''
   if #header == 28 then
     local text, until_, duration, expiry = parse('<c7I7I7I7', header)
     if text == 'blocked' and duration <= 34560000000000 then

@@ -1,8 +1,8 @@
--- Reads the charge, and declares what the rest of its turn works with.
+-- Reads the charge and the beginning of its state, and declares what the rest works with.
 --
 -- KEYS     the key of the charge
 -- ARGV[2]  its fields: see prelude.lua
--- STATE    none read
+-- STATE    read
 -- RETURNS  nothing: answer.lua does
 -- TTL      nothing is written
 local key = KEYS[charge]
@@ -12,13 +12,9 @@ if operation == 'g' then position = charge * 82 - 81 end
 local algorithm, flags, limit, window, parameter, cost, max_cost =
   parse('<BBddddd', ARGV[2], position)
 
--- A charge with the key of an earlier one is answered when that one has been written.
-local answering = rest_viewed or flags % 4 < 2
--- The last charge of the check and those that have not answered, once the turns behind this are over.
-local last, same_keys = (rest_viewed or flags >= 16) and charge or nil, nil
 -- A branch reads the `state`, finds out how many units are `free`, and leaves what is to be `written`:
 -- a whole state, with the time when it `expires`, or the beginning of one, which keeps its expiry.
-local state, free, foreign, written, expires
+local free, foreign, written, expires
 -- The check passes this charge if at least `required` units are free: a shadow or a trial never refuses.
 local required = cost
 if flags % 2 == 1 then required = 0 end
@@ -27,13 +23,17 @@ local trial = flags % 16 >= 8
 -- The state of a blocked key is behind the header of the block: at `offset`, and the ring of a log at
 -- `ring_at`. `block_end` is the end of the block, while it lasts.
 local offset, ring_at, block_end = '0', 238, nil
+-- No algorithm reads more of a state than this at once. What was looked at is still there when the charge is
+-- committed, unless an earlier charge of the check has the same key.
+local state = flags % 4 < 2 and looked[charge]
 if block_header then
   offset, ring_at, block_end = 28, 266, parse('<I7', block_header, 8)
   if block_end <= now then block_end = nil end
   if block_end and required > 0 then required = 9007199254740992 end
-  -- No algorithm reads more of a state than this at once.
-  state = call('GETRANGE', key, 28, 465)
-  if state == '' then state = false end
+  state = call('GETRANGE', key, '28', '465')
+elseif not state then
+  state = algorithm <= 2 and read('GETRANGE', key, '0', '437') or algorithm > 2 and read('GET', key) or ''
+  if not answering then looked[charge] = state end
 end
 -- If all live charges pass and at least `needed` units are free, units are spent: `units` says how many. A
 -- force or a refund has them from the beginning.
@@ -53,5 +53,5 @@ local next_after, reset_after, retry_after = 0, 0, 0
 local capacity = limit
 -- `in_ring` is true if ring.lua counts this charge. `buckets` is then the number of buckets in a window,
 -- and the others are the functions and the layouts that it needs. `in_flight` is true under a concurrency
--- limit.
-local in_ring, in_flight, buckets, find, bucket_end, long_header, short_header
+-- limit. `fade` is a number if periods.lua counts this charge.
+local fade, in_ring, in_flight, buckets, find, bucket_end, long_header, short_header

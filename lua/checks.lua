@@ -1,30 +1,39 @@
--- Checks: begins the turns of each check, one check after the other, and returns the replies.
+-- Checks: looks at all charges of a check, then commits all, one check after the other, and returns the replies.
 --
 -- KEYS     none
--- ARGV[2]  the flags of the charges behind a foreign one
+-- ARGV[2]  the flags of each charge
 -- STATE    none
 -- RETURNS  see prelude.lua
 -- TTL      nothing is written
-local first, total, failure = 1, #KEYS, nil
-repeat
-  local admitted, last, same_keys = turn(operation, now, first, true)
-  -- A value that this script did not write is left as it is, and so is the rest of the check.
-  if admitted == nil and operation ~= 'b' then
-    failure = redis.error_reply('PLIMSOLL ' .. KEYS[last] .. ' does not hold a state of this limiter')
-    -- A released unit is a check of its own, and those behind it are released.
-    if operation ~= 'g' or string.byte(ARGV[2], first * 82 - 80) < 16 then return failure end
-  elseif admitted == nil then
-    -- The second of the 42 bytes of a charge has its flags.
-    while string.byte(ARGV[2], last * 42 - 40) < 16 do last = last + 1 end
-    for charge = first, last do
-      reply[charge + 1] = pack('<dddddddd', -1, 0, 0, 0, 0, 0, 0, 0)
-    end
+local first, failure = 1, nil
+while first <= #KEYS do
+  local last, flags = first - 1, 0
+  repeat
+    last = last + 1
+    -- The second byte of a charge. See charge.lua.
+    flags = string.byte(ARGV[2], operation == 'g' and last * 82 - 80 or last * 42 - 40)
+  until flags >= 16
+  -- The last charge needs no look if no other one has its key: it is spent if it passes, too.
+  local admitted, foreign, others = true, nil, flags % 4 < 2 and last - 1 or last
+  for charge = first, others do
+    local passes = decide(operation, now, charge)
+    if passes == nil then foreign = foreign or charge end
+    admitted = admitted and passes
   end
-  while same_keys do
-    turn(operation, now, same_keys[1], admitted, true)
-    same_keys = same_keys[2]
+  if others < last and not foreign then
+    admitted = decide(operation, now, last, true, admitted)
+    if admitted == nil then foreign = last end
+  end
+  for charge = first, foreign and 0 or others do decide(operation, now, charge, true, admitted) end
+  -- A value that this script did not write is left as it is, and so is the rest of the check.
+  if foreign and operation == 'b' then
+    for charge = first, last do reply[charge + 1] = pack('<dddddddd', -1, 0, 0, 0, 0, 0, 0, 0) end
+  elseif foreign then
+    failure = redis.error_reply('PLIMSOLL ' .. KEYS[foreign] .. ' does not hold a state of this limiter')
+    -- A released unit is a check of its own, and those behind it are released.
+    if operation ~= 'g' or first < last then return failure end
   end
   first = last + 1
-until first > total
+end
 if failure then return failure end
-return total == 1 and reply or table.concat(reply)
+return KEYS[2] and table.concat(reply) or reply

@@ -1,26 +1,21 @@
 -- plimsoll: the limiter's one script. This file has what every call needs: its arguments, the time,
--- exact arithmetic, and the variables that the turns of the charges share.
+-- exact arithmetic, and the variables that the charges share.
 --
 -- src/redis/script.rs joins the files. Each is a chunk that parses by itself:
 --
 --   prelude.lua
 --   self_test.lua              answers 't', the self-test of the commands
---   carried.lua                what fixed_window.lua and sliding_counter.lua share
---   turn = function(..)        the turn of one charge: see below. It begins again behind a block
---     charge.lua               reads the charge
+--   decide = function(..)      decides one charge. It begins again behind a block
+--     charge.lua               reads the charge and its state
 --     release.lua              releases units in flight, in most cases
 --     if algorithm == .. then  one such branch for each algorithm, with the file named after it
+--     periods.lua              what fixed_window.lua and sliding_counter.lua share
 --     ring_find.lua, ring.lua  what sliding_log.lua and sliding_buckets.lua share
 --     block.lua                blocks keys, and refuses blocked ones
 --     reset.lua, write.lua     delete or write the state
---     answer.lua               replies, and ends the turn
+--     answer.lua               replies
 --   end
---   checks.lua                 begins the turns of each check, and returns the replies
---
--- A turn views its charge (reads the state, brings it to `now`, and finds out how many units are free),
--- has the next charge of the check take its turn, and then answers its own: spends or refunds, and returns
--- the standing of the key. So the turn of the first charge contains all others, each charge is viewed
--- before any of them is written, and what a turn has read is still at hand when it answers.
+--   checks.lua                 for each check, looks at all charges, then commits all; returns the replies
 --
 -- KEYS     one key for each charge
 -- ARGV[1]  the operation: 'a' acquire, 'p' peek, 'f' force, 'g' refund, 'r' reset, 't' self-test, 'b'
@@ -104,11 +99,11 @@ end
 -- constructor reserves room for most calls.
 local reply = KEYS[2] and { pack('<d', now), '', '', '', '', '', '', '', '' }
 
--- Takes the turn of a charge. The charges are counted from 1 over all checks of the call. `admitted` is
--- true if the charges before this one let the check pass. `rest_viewed` is true if all charges of the
--- check have been viewed.
---
--- Returns whether the check is admitted, the number of its last charge, and a list of the charges that
--- have not answered, because an earlier charge has the same key. If a key has a foreign value, returns
--- nil and the number of that charge.
-local turn
+-- The states that were read in the look at the charges of a check.
+local looked = {}
+
+-- Decides a charge. The charges are counted from 1 over all checks of the call. Without `answering`, this is a
+-- look, and nothing is written. With it, the charge is committed: spent if it passes and `admitted` is true, because
+-- the other charges of the check pass. Returns whether the check passes as far as this charge decides it, and nil if
+-- the key has a foreign value.
+local decide

@@ -5,7 +5,7 @@
 -- STATE    deleted
 -- RETURNS  the standing of an untouched key, and 1 unit if the key had spent units or was blocked
 -- TTL      none
-if operation == 'r' and answering then
+if operation == 'r' and answering and not foreign then
   call('DEL', key)
   written = nil
   if reset_after > 0 then units = 1 end

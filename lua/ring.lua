@@ -18,11 +18,6 @@
 --          renew it
 if in_ring then
   local floor, sub = math.floor, string.sub
-  if not block_header then
-    state = read('GETRANGE', key, '0', '437')
-  elseif not state then
-    state = ''
-  end
   local known, state_window, old_life, old_end, start, head, tail, places, until_ms, before_last,
     last_time, last_total, head_time, head_total = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
   local is_short = #state % 10 == 3
@@ -48,7 +43,7 @@ if in_ring then
   end
   if state ~= '' and (foreign or known > 9007199254740991 or state_window == 0
     or state_window > 34560000000000 or last_time > known + state_window or head_time > last_time) then
-    foreign, answering = true, false
+    foreign = true
     tail = head
   end
   if not foreign and known > now + state_window then
@@ -116,15 +111,8 @@ if in_ring then
   end
   local used = first < tail and (last_total - base) % 4294967296 or 0
   free = limit > used and limit - used or 0
-  if not foreign then
-    admitted = admitted and free >= required
-    if not last then
-      admitted, last, same_keys = turn(operation, now, charge + 1, admitted)
-      if admitted == nil then return nil, last end
-    end
-  end
-
-  if answering and operation == 'g' then
+  local commits = answering and not foreign
+  if commits and operation == 'g' then
     local charged = units
     units = 0
     if mark1 >= first and mark1 < tail then
@@ -192,6 +180,11 @@ if in_ring then
         end
         written = sub(header, 1, at_newest) .. sub(state, at_newest + 1, at_newest + 6)
           .. sub(header, at_newest + 7)
+        if in_flight and used == 0 and last_time <= now and not block_header then
+          -- As in release.lua.
+          call('DEL', key)
+          written = nil
+        end
         if is_short then
           text = header
         elseif floor(first / 8) == newest then
@@ -201,7 +194,7 @@ if in_ring then
         end
       end
     end
-  elseif answering then
+  elseif commits then
     if (admitted or trial) and free >= needed then
       units = max_cost <= cost and cost
         or math.min(max_cost, flags % 8 >= 4 and cost + floor((free - cost) / 2) or free)
@@ -369,7 +362,7 @@ if in_ring then
     end
   end
 
-  if answering then
+  if commits then
     free = limit > used and limit - used or 0
     if used > 0 then
       -- The waits until one more unit, all units, and the cost are free. Often the oldest record

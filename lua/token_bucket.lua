@@ -8,39 +8,28 @@
 -- RETURNS  the standing; mark: anchor, debt, credit
 -- TTL      when the debt is paid off and an eighth of the window; renewed when the key would expire
 --          before the debt is paid off
-if not block_header then state = read('GET', key) end
 local layout = '<I6I6I7I5I6I6'
 
 -- Returns the time from the anchor until so many units of the debt are paid:
--- ceil((units * window - credit) / limit). It gets everything as arguments: see carried.lua.
+-- ceil((units * window - credit) / limit).
 local function paid_after(units, credit, limit, window)
   -- The time of the last unit is added apart: a product beyond 2^53 would be inexact.
-  local time, rest = (units - 1) * window + (window - credit), nil
-  if time < 9007199254740992 then
-    rest = time % limit
-    time = (time - rest) / limit
-  else
-    time, rest = mul_div(units - 1, window, window - credit, limit)
-  end
+  local time, rest = mul_div(units - 1, window, window - credit, limit)
   return rest > 0 and time + 1 or time
 end
 
 local burst = parameter
 capacity = burst
 local debt, credit, anchor, ahead, rate_limit, rate_window, until_ms = 0, 0, 0, 0, limit, window, 0
-local old_debt, old_credit, old_limit, old_window
-if state then
+local old_debt, old_credit, old_limit, old_window = 0, 0, limit, window
+if state ~= '' then
   if #state == 36 then
     old_debt, old_credit, anchor, old_limit, old_window, until_ms = parse(layout, state)
-  else
-    foreign = true
   end
-  if foreign or anchor > 9007199254740991 or old_limit == 0 or old_credit >= old_window
-    or old_window > 34560000000000 or old_debt * old_window > 69120000000000 * old_limit then
-    foreign = true
-  end
+  foreign = #state ~= 36 or anchor > 9007199254740991 or old_limit == 0 or old_credit >= old_window
+    or old_window > 34560000000000 or old_debt * old_window > 69120000000000 * old_limit
   if foreign then
-    answering, old_debt, old_credit, anchor, old_limit, old_window = false, 0, 0, 0, limit, window
+    old_debt, old_credit, anchor, old_limit, old_window = 0, 0, 0, limit, window
   elseif anchor > now + old_window then
     -- The clock has been set back: the debt is taken as made now.
     anchor = now
@@ -61,26 +50,15 @@ if state then
       credit = mul_div(credit, window, 0, old_window)
     end
   end
-  local paid = elapsed * rate_limit + credit
-  if paid < 9007199254740992 then
-    credit = paid % rate_window
-    paid = (paid - credit) / rate_window
-  else
-    paid, credit = mul_div(elapsed, rate_limit, credit, rate_window)
-  end
+  local paid
+  paid, credit = mul_div(elapsed, rate_limit, credit, rate_window)
   if paid < old_debt then debt = old_debt - paid else credit = 0 end
 end
 free = burst > debt and burst - debt or 0
-if not foreign then
-  admitted = admitted and free >= required
-  if not last then
-    admitted, last, same_keys = turn(operation, now, charge + 1, admitted)
-    if admitted == nil then return nil, last end
-  end
-end
-if operation == 'g' and not state then
+local commits = answering and not foreign
+if operation == 'g' and state == '' then
   units = 0
-elseif operation == 'g' and answering then
+elseif operation == 'g' and commits then
   -- Debts are paid in the order in which they were made. So the units left of this debt are those
   -- that the refill since the charge has not paid, at the fastest rate that is known.
   local fast_limit, fast_window = spent_limit, spent_window
@@ -109,7 +87,7 @@ elseif operation == 'g' and answering then
     units = 0
   end
 end
-if answering then
+if commits then
   if operation ~= 'g' then
     if (admitted or trial) and free >= needed then
       units = max_cost <= cost and cost

@@ -5,7 +5,9 @@
 -- STATE    a whole state if it `expires`, or the beginning of one
 -- RETURNS  nothing
 -- TTL      when the state expires, or the end of the key's block if it is later
-if written and not expires then
+if not answering then
+  written = nil
+elseif written and not expires then
   call('SETRANGE', key, offset, written)
 elseif written then
   if block_header then

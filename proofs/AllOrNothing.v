@@ -1,4 +1,4 @@
-(** A check of several keys, decided in one step, as by [src/memory/decide.rs] and [lua/checks.lua].
+(** A check of several keys, decided in one step, as by [src/store/decide.rs] and [lua/checks.lua].
 
     - All or nothing: every charge is spent, or no key changes.
     - Each key alone keeps the bound of its algorithm, whatever else is in the checks.

@@ -1,5 +1,5 @@
-(** Sliding counter under changes and refunds. The model of [src/algorithm/sliding_counter.rs] and
-    [lua/sliding_counter.lua].
+(** Sliding counter under changes and refunds. The model of [src/algorithm/periods.rs] and
+    [lua/periods.lua].
 
     [changing_counter_bound] is the promise: from a change on, no window has more than [2 L - 1] net units,
     whatever is refunded. *)
@@ -7,7 +7,7 @@
 From Proofs Require Import Changes Carried FixedWindow Generations ChangesFixed.
 
 Record pair := Pair {
-  this : Z; before : Z; pair_window : Z; pair_last : Z; old_pairs : list group; pair_began : Z
+  this : Z; before : Z; pair_window : Z; pair_last : Z; old_pairs : carried; pair_began : Z
 }.
 
 Definition falling (end_ w : Z) : ramp := Ramp end_ (end_ + w).
@@ -20,23 +20,21 @@ Definition two (q : quota) (s : pair) (now : Z) : Z * Z :=
     if e =? last then (this s, before s) else if e =? last + window q then (0, this s) else (0, 0)
   else (0, 0).
 
-Definition pairs_into (q : quota) (s : pair) (now : Z) : list group :=
+(** The estimate at the last charge. Its units leave together, as if all had been charged at that time. *)
+Definition pairs_into (q : quota) (s : pair) : carried :=
   if pair_window s =? window q then old_pairs s
   else
-    let w := window q in
-    let later := falling (next_edge (pair_last s) w) w in
-    let end_ := next_edge (pair_last s) (pair_window s) in
-    let start := end_ - pair_window s in
-    let later_before := falling (next_edge (Z.max 0 (start - 1)) w) w in
-    unexpired now (add_group (add_group (bound_by later (old_pairs s))
-      (Group (before s) (falling start (pair_window s)) later_before))
-      (Group (this s) (falling end_ (pair_window s)) later)).
+    let last := pair_last s in
+    let end_ := next_edge last (pair_window s) in
+    Carried
+      (this s + ceiling (before s * (end_ - last)) (pair_window s) + weigh last (old_pairs s))
+      (earlier (falling end_ (pair_window s)) (falling (next_edge last (window q)) (window q))).
 
 Definition counter_used (q : quota) (s : pair) (now t : Z) : Z :=
   let e := next_edge now (window q) in
   let (k, p) := two q s now in
   weight (Ramp (e - window q) e) p t + weight (Ramp e (e + window q)) k t
-    + weigh t (pairs_into q s now).
+    + weigh t (pairs_into q s).
 
 (** The estimate of both counters, without what is carried. *)
 Definition estimated (q : quota) (s : pair) (now : Z) : Z :=
@@ -45,47 +43,38 @@ Definition estimated (q : quota) (s : pair) (now : Z) : Z :=
 Definition counter_charge (q : quota) (s : pair) (now c : Z) : pair * mark :=
   let (k, p) := two q s now in
   let g := begins (pair_window s =? window q) (pair_began s) now in
-  (Pair (k + c) p (window q) now (unexpired now (pairs_into q s now)) g, mark_at g now (window q)).
+  (Pair (k + c) p (window q) now (pairs_into q s) g, mark_at g now (window q)).
 
 Definition counter_wait (q : quota) (s : pair) (now c : Z) : Z :=
   let target := limit q - c in
   let w := window q in
   let e := next_edge now w in
   let (k, p) := two q s now in
-  match pairs_into q s now with
-  | [] =>
-      if target <? k then e + w - target * w / k - now
-      else if estimated q s now <=? target then 0
-      else e - (target - k) * w / p - now
-  | gs => first_time now (Z.max (last_end gs) (e + w)) target (counter_used q s now) - now
-  end.
+  if weigh now (pairs_into q s) =? 0 then
+    if target <? k then e + w - target * w / k - now
+    else if estimated q s now <=? target then 0
+    else e - (target - k) * w / p - now
+  else first_time now (Z.max (zero (rule (pairs_into q s))) (e + w)) target (counter_used q s now) - now.
 
+(** A charge from before a change of the window gives back nothing. *)
 Definition counter_refund (q : quota) (s : pair) (now : Z) (r : receipt) (u : Z) : pair * Z :=
   let '(start, _, _) := left_mark r in
   let w := window (charged_under r) in
-  let end_ := start + w in
-  let own := falling end_ w in
-  let is_this := is_counted (pair_window s) (pair_last s) (pair_began s) 0 r in
-  let is_before := is_counted (pair_window s) (pair_last s) (pair_began s) 1 r in
-  if counts own now (pairs_into q s now) ||
-     ((is_this || is_before) && (window q =? w) && (now <? zero own))
-  then
-    if is_this && (0 <? this s) then
+  if (window q =? w) && (now <? start + w + w) then
+    if is_counted (pair_window s) (pair_last s) (pair_began s) 0 r then
       let k := Z.max 0 (Z.min u (this s)) in
       (Pair (this s - k) (before s) (pair_window s) (pair_last s) (old_pairs s) (pair_began s), k)
-    else if is_before && (0 <? before s) then
+    else if is_counted (pair_window s) (pair_last s) (pair_began s) 1 r then
       let k := Z.max 0 (Z.min u (before s)) in
       (Pair (this s) (before s - k) (pair_window s) (pair_last s) (old_pairs s) (pair_began s), k)
-    else
-      let (gs, k) := take_from own now u (old_pairs s) in
-      (Pair (this s) (before s) (pair_window s) (pair_last s) gs (pair_began s), k)
+    else (s, 0)
   else (s, 0).
 
 Definition changing_counter : limiter := {|
   kept := pair;
-  unused := Pair 0 0 0 0 [] 0;
+  unused := Pair 0 0 0 0 nothing 0;
   most_free := limit;
-  free_under q s now := Z.max 0 (limit q - (estimated q s now + weigh now (pairs_into q s now)));
+  free_under q s now := Z.max 0 (limit q - (estimated q s now + weigh now (pairs_into q s)));
   charge_under := counter_charge;
   wait_under := counter_wait;
   refund_under := counter_refund
@@ -96,18 +85,24 @@ Record pairs (now : Z) (s : pair) (l : list entry) : Prop := {
   carry_no_debts : no_debt (old_pairs s);
   this_nonneg : 0 <= this s;
   before_nonneg : 0 <= before s;
+  pair_window_nonneg : 0 <= pair_window s;
   pair_is_past : 0 <= now /\ pair_last s <= now;
   pair_marks : marks (pair_window s) (pair_last s) (pair_began s) l;
   this_holds : mine (is_counted (pair_window s) (pair_last s) (pair_began s) 0) l <= this s;
   before_holds : mine (is_counted (pair_window s) (pair_last s) (pair_began s) 1) l <= before s
 }.
 
-Lemma pairs_into_is_no_debt : forall q s now, no_debt (old_pairs s) -> 0 <= this s -> 0 <= before s ->
-  no_debt (pairs_into q s now).
+Lemma pairs_into_is_no_debt : forall q s, no_debt (old_pairs s) -> 0 <= this s -> 0 <= before s ->
+  0 <= pair_window s -> no_debt (pairs_into q s).
 Proof.
-  intros. unfold pairs_into. destruct (_ =? _); [assumption|].
-  apply no_debt_filter, no_debt_add; [|assumption].
-  apply no_debt_add; [apply no_debt_bound; assumption|assumption].
+  intros q s H Ht Hb Hw. unfold pairs_into. destruct (_ =? _); [assumption|].
+  unfold no_debt. cbn. pose proof (weigh_nonneg (pair_last s) _ H).
+  assert (0 <= ceiling (before s * (next_edge (pair_last s) (pair_window s) - pair_last s)) (pair_window s)).
+  { destruct (Z.eq_dec (pair_window s) 0) as [->|N].
+    - unfold ceiling. rewrite Zdiv_0_r. destruct (_ =? _); lia.
+    - apply ceiling_nonneg; [lia|]. unfold next_edge.
+      pose proof (floor_lt (pair_last s) (pair_window s) (pair_last s / pair_window s + 1) ltac:(lia)). nia. }
+  lia.
 Qed.
 
 Lemma next_period_edge : forall a b w, 0 < w ->
@@ -116,12 +111,10 @@ Proof. intros. unfold next_edge. destruct (Z.eqb_spec (a / w) (b / w + 1)); nia.
 
 Theorem a_counter_refunds_within : refunds_within changing_counter.
 Proof.
-  intros q s t [cq [[i m1] m2]] u s' k Hu. cbn. unfold counter_refund. cbn.
-  destruct (_ || _); [|intros E; inversion E; lia].
-  destruct (_ && (0 <? this s)); [intros E; inversion E; lia|].
-  destruct (_ && (0 <? before s)); [intros E; inversion E; lia|].
-  destruct (take_from _ _ _ _) as [gs k'] eqn:T. intros E. inversion E; subst.
-  exact (take_from_within _ _ _ _ _ _ Hu T).
+  intros q s t [cq [[i m1] m2]] u s' k Hu. cbn. unfold counter_refund. cbn [left_mark charged_under].
+  destruct (_ && _); [|intros E; inversion E; lia].
+  intros E. match type of E with context [if ?b then _ else _] => destruct b end; [inversion E; lia|].
+  match type of E with context [if ?b then _ else _] => destruct b end; inversion E; lia.
 Qed.
 
 Lemma two_nonneg : forall q s t k p, 0 <= this s -> 0 <= before s -> two q s t = (k, p) -> 0 <= k /\ 0 <= p.
@@ -136,7 +129,7 @@ Lemma two_hold : forall q s l now t k p, valid_quota q -> pairs now s l -> holds
   let g := begins (pair_window s =? window q) (pair_began s) t in
   mine (is_counted (window q) t g 0) l <= k /\ mine (is_counted (window q) t g 1) l <= p.
 Proof.
-  intros q s l now t k p Hq [_ Ht1 Hb [_ Hl] M Hs Hs'] N Ht E. cbn. pose proof Hq as (_ & Hw & _).
+  intros q s l now t k p Hq [_ Ht1 Hb _ [_ Hl] M Hs Hs'] N Ht E. cbn. pose proof Hq as (_ & Hw & _).
   pose proof (two_nonneg _ _ _ _ _ Ht1 Hb E) as [Kn Pn].
   unfold two in E. rewrite period_edge, next_period_edge in E by assumption.
   pose proof (Z.div_le_mono (pair_last s) t (window q) Hw ltac:(lia)) as D.
@@ -166,30 +159,30 @@ Proof.
   - revert C0. apply Forall_impl. intros e F A. destruct (F A) as (_ & G & _). lia.
 Qed.
 
-Lemma reached_pairs : forall s l now, reached changing_counter (Pair 0 0 0 0 [] 0) 0 s l now ->
+Lemma reached_pairs : forall s l now, reached changing_counter (Pair 0 0 0 0 nothing 0) 0 s l now ->
   pairs now s l.
 Proof.
   intros s l now H.
   induction H as [|s l now q t c s' mk H IH Ht Hq Hc E
     |s newer e older now q t u s' k H IH Ht Hq He Hu E].
-  - split; cbn; try lia; [constructor|apply no_marks].
+  - split; unfold no_debt; cbn; try lia. apply no_marks.
   - pose proof (sound_holds_net _ _ (reached_is_sound _ _ _ _ _ _ a_counter_refunds_within H)) as N.
     cbn in E. unfold counter_charge in E. destruct (two q s t) as [k p] eqn:Tw.
     pose proof (two_hold q s l now t k p Hq IH N Ht Tw) as [T1 T2].
     pose proof (two_nonneg _ _ _ _ _ (this_nonneg _ _ _ IH) (before_nonneg _ _ _ IH) Tw) as [Kn Pn].
-    destruct IH as [I1 I2 I3 I4 I5 _ _]. inversion E; subst s' mk.
+    destruct IH as [I1 I2 I3 I3' I4 I5 _ _]. inversion E; subst s' mk. pose proof (proj1 (proj2 Hq)).
     assert (A : is_counted (window q) t (begins (pair_window s =? window q) (pair_began s) t) 1
       (Receipt q (mark_at (begins (pair_window s =? window q) (pair_began s) t) t (window q))) = false).
     { destruct Hq as (_ & Hw & _). unfold is_counted, mark_at, start_of. cbn [left_mark charged_under].
       replace (next_edge t (window q) =? _) with false by (symmetry; lia).
       rewrite andb_false_r. reflexivity. }
     split; cbn; try lia.
-    + apply no_debt_filter, pairs_into_is_no_debt; assumption.
+    + apply pairs_into_is_no_debt; assumption.
     + apply (marks_charged (pair_window s) (pair_last s)); [assumption|lia|lia|assumption].
     + match goal with |- context [if ?b then _ else _] => destruct b end; lia.
     + match goal with |- context [if ?b then _ else _] => replace b with false by (symmetry; exact A) end. lia.
   - destruct (a_counter_refunds_within _ _ _ _ _ _ _ (proj1 Hu) E) as [K1 K2].
-    destruct IH as [I1 I2 I2' I3 I4 I5 I6].
+    destruct IH as [I1 I2 I2' Iw I3 I4 I5 I6].
     cbn in E. unfold counter_refund in E. destruct (left_mark (from e)) as [[i m1] m2] eqn:Em.
     pose proof (marks_refunded _ _ _ _ _ _ k I4) as M.
     pose proof (mine_less (is_counted (pair_window s) (pair_last s) (pair_began s) 0) newer e older k) as L.
@@ -204,22 +197,13 @@ Proof.
     { pose proof (reached_is_sound _ _ _ _ _ _ a_counter_refunds_within H) as S.
       apply Forall_app in S as [_ S]. apply Forall_inv in S. destruct S as (_ & _ & _ & S & _).
       unfold entry_quota in S. lia. }
-    destruct (_ || _).
-    2: { inversion E; subst s' k. split; auto; try lia; [rewrite L|rewrite L'];
-         match goal with |- context [if ?b then _ else _] => destruct b end; lia. }
-    destruct (is_counted (pair_window s) (pair_last s) (pair_began s) 0 (from e)) eqn:C; cbn [andb] in E.
-    + destruct (X eq_refl) as [C'|]; [|contradiction]. rewrite C' in E, L'. cbn [andb] in E.
-      destruct (0 <? this s).
-      * inversion E; subst s' k. split; cbn; auto; lia.
-      * destruct (take_from _ _ _ _) as [gs k'] eqn:Tk. inversion E; subst s' k'.
-        split; cbn; auto; try lia. exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) Tk I1).
-    + destruct (is_counted (pair_window s) (pair_last s) (pair_began s) 1 (from e)) eqn:C'; cbn [andb] in E.
-      * destruct (0 <? before s).
-        -- inversion E; subst s' k. split; cbn; auto; lia.
-        -- destruct (take_from _ _ _ _) as [gs k'] eqn:Tk. inversion E; subst s' k'.
-           split; cbn; auto; try lia. exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) Tk I1).
-      * destruct (take_from _ _ _ _) as [gs k'] eqn:Tk. inversion E; subst s' k'.
-        split; cbn; auto; try lia. exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) Tk I1).
+    destruct (_ && _).
+    2: { inversion E; subst s' k. destruct (is_counted _ _ _ 0 (from e)), (is_counted _ _ _ 1 (from e)); split; auto; lia. }
+    destruct (is_counted (pair_window s) (pair_last s) (pair_began s) 0 (from e)) eqn:C.
+    + destruct (X eq_refl) as [C'|]; [|contradiction]. rewrite C' in L'.
+      inversion E; subst s' k. split; cbn; auto; lia.
+    + destruct (is_counted (pair_window s) (pair_last s) (pair_began s) 1 (from e)) eqn:C';
+        inversion E; subst s' k; split; cbn; auto; lia.
 Qed.
 
 (** A charge finds at least what the newest charges of its quota have kept in its period, and in the one
@@ -229,7 +213,7 @@ Lemma two_hold_run : forall q s l now t n k p, valid_quota q -> pairs now s l ->
   nets (of_period (window q) (t / window q)) (firstn n l) <= k /\
   nets (of_period (window q) (t / window q - 1)) (firstn n l) <= p.
 Proof.
-  intros q s l now t n k p Hq [_ Ht1 Hb [_ Hl] M Hs Hs'] N Ht A E. pose proof Hq as (_ & Hw & _).
+  intros q s l now t n k p Hq [_ Ht1 Hb _ [_ Hl] M Hs Hs'] N Ht A E. pose proof Hq as (_ & Hw & _).
   pose proof (two_nonneg _ _ _ _ _ Ht1 Hb E) as [Kn Pn].
   assert (G : firstn n l = [] \/ firstn n l <> []) by (destruct (firstn n l); [left|right]; congruence).
   destruct G as [->|G]; [cbn; lia|].
@@ -255,7 +239,7 @@ Qed.
 
 (** Two neighbouring periods: if the older one has a unit, the newer one has less than the limit. *)
 Lemma two_changed_periods : forall q s l now p n, valid_quota q ->
-  reached changing_counter (Pair 0 0 0 0 [] 0) 0 s l now -> all_under q (firstn n l) ->
+  reached changing_counter (Pair 0 0 0 0 nothing 0) 0 s l now -> all_under q (firstn n l) ->
   nets (of_period (window q) p) (firstn n l) <= limit q /\
   (0 < nets (of_period (window q) (p - 1)) (firstn n l) ->
    nets (of_period (window q) p) (firstn n l) <= limit q - 1).
@@ -272,8 +256,8 @@ Proof.
     cbn in Hc. unfold estimated in Hc. destruct (two q s t) as [k pr] eqn:Tw.
     pose proof (two_hold_run q s l now t n k pr Hq T N Ht A' Tw) as [T3 T4].
     pose proof (two_nonneg _ _ _ _ _ (this_nonneg _ _ _ T) (before_nonneg _ _ _ T) Tw) as [T1 T2].
-    pose proof (weigh_nonneg t _ (pairs_into_is_no_debt q s t (carry_no_debts _ _ _ T)
-      (this_nonneg _ _ _ T) (before_nonneg _ _ _ T))).
+    pose proof (weigh_nonneg t _ (pairs_into_is_no_debt q s (carry_no_debts _ _ _ T)
+      (this_nonneg _ _ _ T) (before_nonneg _ _ _ T) (pair_window_nonneg _ _ _ T))).
     assert (Hp : 0 < next_edge t (window q) - t).
     { unfold next_edge. pose proof (floor_lt t (window q) (t / window q + 1) Hw). lia. }
     pose proof (ceiling_nonneg (pr * (next_edge t (window q) - t)) (window q) Hw ltac:(nia)).
@@ -293,7 +277,7 @@ Proof.
 Qed.
 
 Theorem changing_counter_bound : forall q s l now n x, valid_quota q ->
-  reached changing_counter (Pair 0 0 0 0 [] 0) 0 s l now -> all_under q (firstn n l) ->
+  reached changing_counter (Pair 0 0 0 0 nothing 0) 0 s l now -> all_under q (firstn n l) ->
   nets (within (x - window q) x) (firstn n l) <= 2 * limit q - 1.
 Proof.
   intros q s l now n x Hq H A. pose proof Hq as (HL & Hw & _).
@@ -306,6 +290,6 @@ Qed.
 
 (** Every state that charges and refunds lead to is sound. *)
 Lemma reached_counter_is_sound : forall s l now,
-  reached changing_counter (Pair 0 0 0 0 [] 0) 0 s l now ->
-  no_debt (old_pairs s) /\ 0 <= this s /\ 0 <= before s.
+  reached changing_counter (Pair 0 0 0 0 nothing 0) 0 s l now ->
+  no_debt (old_pairs s) /\ 0 <= this s /\ 0 <= before s /\ 0 <= pair_window s.
 Proof. intros s l now H. destruct (reached_pairs s l now H). auto. Qed.

@@ -1,5 +1,5 @@
-(** Fixed window under changes and refunds. The model of [src/algorithm/fixed_window.rs] and
-    [lua/fixed_window.lua].
+(** Fixed window under changes and refunds. The model of [src/algorithm/periods.rs] and
+    [lua/periods.lua].
 
     [changing_window_bound] is the promise: from a change on, no window has more than [2 L] net units,
     whatever is refunded. *)
@@ -7,7 +7,7 @@
 From Proofs Require Import Changes Carried FixedWindow Generations.
 
 Record periods := Periods {
-  tally : Z; tally_window : Z; tally_last : Z; old_units : list group; began : Z
+  tally : Z; tally_window : Z; tally_last : Z; old_units : carried; began : Z
 }.
 
 Definition step (end_ : Z) : ramp := Ramp end_ end_.
@@ -17,48 +17,40 @@ Definition tallied (q : quota) (s : periods) (now : Z) : Z :=
   if (tally_window s =? window q) && (next_edge now (window q) =? next_edge (tally_last s) (window q))
   then tally s else 0.
 
-Definition carried_into (q : quota) (s : periods) (now : Z) : list group :=
+(** All units that counted at the last charge leave together. *)
+Definition carried_into (q : quota) (s : periods) : carried :=
   if tally_window s =? window q then old_units s
-  else
-    let later := step (next_edge (tally_last s) (window q)) in
-    unexpired now (add_group (bound_by later (old_units s))
-      (Group (tally s) (step (next_edge (tally_last s) (tally_window s))) later)).
+  else Carried (tally s + weigh (tally_last s) (old_units s))
+    (earlier (step (next_edge (tally_last s) (tally_window s))) (step (next_edge (tally_last s) (window q)))).
 
 Definition fixed_used (q : quota) (s : periods) (now t : Z) : Z :=
-  (if t <? next_edge now (window q) then tallied q s now else 0) + weigh t (carried_into q s now).
+  (if t <? next_edge now (window q) then tallied q s now else 0) + weigh t (carried_into q s).
 
 Definition fixed_charge (q : quota) (s : periods) (now c : Z) : periods * mark :=
   let g := begins (tally_window s =? window q) (began s) now in
-  (Periods (tallied q s now + c) (window q) now (unexpired now (carried_into q s now)) g,
+  (Periods (tallied q s now + c) (window q) now (carried_into q s) g,
    mark_at g now (window q)).
 
 Definition fixed_wait (q : quota) (s : periods) (now c : Z) : Z :=
   let target := limit q - c in
   if fixed_used q s now now <=? target then 0
-  else match carried_into q s now with
-  | [] => next_edge now (window q) - now
-  | gs => first_time now (Z.max (next_edge now (window q)) (last_end gs)) target (fixed_used q s now) - now
-  end.
+  else first_time now (Z.max (next_edge now (window q)) (zero (rule (carried_into q s)))) target
+    (fixed_used q s now) - now.
 
+(** A charge from before a change of the window gives back nothing. *)
 Definition fixed_refund (q : quota) (s : periods) (now : Z) (r : receipt) (u : Z) : periods * Z :=
   let '(start, _, _) := left_mark r in
   let w := window (charged_under r) in
-  let end_ := start + w in
-  let is_current := is_counted (tally_window s) (tally_last s) (began s) 0 r in
-  if counts (step end_) now (carried_into q s now) ||
-     (is_current && (w =? window q) && (next_edge now (window q) =? end_))
+  if is_counted (tally_window s) (tally_last s) (began s) 0 r && (window q =? w) &&
+     (next_edge now w =? start + w)
   then
-    if is_current && (0 <? tally s) then
-      let k := Z.max 0 (Z.min u (tally s)) in
-      (Periods (tally s - k) (tally_window s) (tally_last s) (old_units s) (began s), k)
-    else
-      let (gs, k) := take_from (step end_) now u (old_units s) in
-      (Periods (tally s) (tally_window s) (tally_last s) gs (began s), k)
+    let k := Z.max 0 (Z.min u (tally s)) in
+    (Periods (tally s - k) (tally_window s) (tally_last s) (old_units s) (began s), k)
   else (s, 0).
 
 Definition changing_window : limiter := {|
   kept := periods;
-  unused := Periods 0 0 0 [] 0;
+  unused := Periods 0 0 0 nothing 0;
   most_free := limit;
   free_under q s now := Z.max 0 (limit q - fixed_used q s now now);
   charge_under := fixed_charge;
@@ -69,20 +61,17 @@ Definition changing_window : limiter := {|
 Lemma period_edge : forall a b w, 0 < w -> (next_edge a w =? next_edge b w) = (a / w =? b / w).
 Proof. intros. unfold next_edge. destruct (Z.eqb_spec (a / w) (b / w)); nia. Qed.
 
-Lemma carried_into_is_no_debt : forall q s now, no_debt (old_units s) -> 0 <= tally s ->
-  no_debt (carried_into q s now).
+Lemma carried_into_is_no_debt : forall q s, no_debt (old_units s) -> 0 <= tally s ->
+  no_debt (carried_into q s).
 Proof.
-  intros. unfold carried_into. destruct (_ =? _); [assumption|].
-  apply no_debt_filter, no_debt_add; [apply no_debt_bound; assumption|assumption].
+  intros q s H Hn. unfold carried_into. destruct (_ =? _); [assumption|].
+  unfold no_debt. cbn. pose proof (weigh_nonneg (tally_last s) _ H). lia.
 Qed.
 
 Theorem a_window_refunds_within : refunds_within changing_window.
 Proof.
   intros q s t [cq [[i m1] m2]] u s' k Hu. cbn. unfold fixed_refund. cbn.
-  destruct (_ || _); [|intros E; inversion E; lia].
-  destruct (_ && _); [intros E; inversion E; lia|].
-  destruct (take_from _ _ _ _) as [gs k'] eqn:T. intros E. inversion E; subst.
-  exact (take_from_within _ _ _ _ _ _ Hu T).
+  destruct (_ && _); intros E; inversion E; lia.
 Qed.
 
 (** The counter holds at least what the charges that it has counted have kept. *)
@@ -114,19 +103,19 @@ Proof.
     rewrite E, Z.eqb_refl in B. cbn in B. lia.
 Qed.
 
-Lemma reached_tallies : forall s l now, reached changing_window (Periods 0 0 0 [] 0) 0 s l now ->
+Lemma reached_tallies : forall s l now, reached changing_window (Periods 0 0 0 nothing 0) 0 s l now ->
   tallies now s l.
 Proof.
   intros s l now H.
   induction H as [|s l now q t c s' mk H IH Ht Hq Hc E
     |s newer e older now q t u s' k H IH Ht Hq He Hu E].
-  - split; cbn; try lia; [constructor|apply no_marks].
+  - split; unfold no_debt; cbn; try lia. apply no_marks.
   - pose proof (sound_holds_net _ _ (reached_is_sound _ _ _ _ _ _ a_window_refunds_within H)) as N.
     pose proof (tallied_holds q s l now t Hq IH N Ht) as T.
     pose proof (tallied_nonneg q s t (tally_nonneg _ _ _ IH)).
     destruct IH as [I1 I2 I3 I4 _]. cbn in E. unfold fixed_charge in E. inversion E; subst s' mk.
     split; cbn; try lia.
-    + apply no_debt_filter, carried_into_is_no_debt; assumption.
+    + apply carried_into_is_no_debt; assumption.
     + apply (marks_charged (tally_window s) (tally_last s)); [assumption|lia|lia|assumption].
     + match goal with |- context [if ?b then _ else _] => destruct b end; lia.
   - destruct (a_window_refunds_within _ _ _ _ _ _ _ (proj1 Hu) E) as [K1 K2].
@@ -134,15 +123,9 @@ Proof.
     cbn in E. unfold fixed_refund in E. destruct (left_mark (from e)) as [[i m1] m2] eqn:Em.
     pose proof (marks_refunded _ _ _ _ _ _ k I4) as M.
     pose proof (mine_less (is_counted (tally_window s) (tally_last s) (began s) 0) newer e older k) as L.
-    destruct (_ || _).
-    2: { inversion E; subst s' k. split; auto; [lia|]. rewrite L. match goal with |- context [if ?b then _ else _] => destruct b end; lia. }
     destruct (is_counted (tally_window s) (tally_last s) (began s) 0 (from e)) eqn:C; cbn [andb] in E.
-    + destruct (0 <? tally s).
-      * inversion E; subst s' k. split; cbn; auto; try lia.
-      * destruct (take_from _ _ _ _) as [gs k'] eqn:Tk. inversion E; subst s' k'.
-        split; cbn; auto; try lia. exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) Tk I1).
-    + destruct (take_from _ _ _ _) as [gs k'] eqn:Tk. inversion E; subst s' k'.
-      split; cbn; auto; try lia. exact (no_debt_take _ _ _ _ _ _ (proj1 Hu) Tk I1).
+    + destruct (_ && _); inversion E; subst s' k; split; cbn; auto; lia.
+    + inversion E; subst s' k. split; auto; lia.
 Qed.
 
 (** A charge finds at least what the newest charges of its quota have kept in its period. *)
@@ -170,7 +153,7 @@ Proof.
 Qed.
 
 Lemma fixed_used_now : forall q s t, valid_quota q ->
-  fixed_used q s t t = tallied q s t + weigh t (carried_into q s t).
+  fixed_used q s t t = tallied q s t + weigh t (carried_into q s).
 Proof.
   intros q s t (_ & Hw & _). unfold fixed_used, next_edge.
   pose proof (floor_lt t (window q) (t / window q + 1) Hw).
@@ -179,23 +162,23 @@ Qed.
 
 (** A period has at most the limit, of the newest charges of one quota. *)
 Lemma a_changed_period : forall q s l now p n, valid_quota q ->
-  reached changing_window (Periods 0 0 0 [] 0) 0 s l now -> all_under q (firstn n l) ->
+  reached changing_window (Periods 0 0 0 nothing 0) 0 s l now -> all_under q (firstn n l) ->
   nets (of_period (window q) p) (firstn n l) <= limit q.
 Proof.
   intros q s l now p n Hq H. pose proof Hq as (HL & _ & _).
-  refine (room_is_a_bound changing_window (Periods 0 0 0 [] 0) 0 q (of_period (window q) p) (limit q)
+  refine (room_is_a_bound changing_window (Periods 0 0 0 nothing 0) 0 q (of_period (window q) p) (limit q)
     a_window_refunds_within ltac:(lia) _ s l now n H).
   clear s l now n H. intros s l now t c n H Ht _ Hc A P. pose proof (reached_tallies s l now H) as T.
   pose proof (sound_holds_net _ _ (reached_is_sound _ _ _ _ _ _ a_window_refunds_within H)) as N.
   pose proof (tallied_holds_run q s l now t n Hq T N Ht A) as R.
   unfold of_period in P. apply Z.eqb_eq in P. rewrite P in R.
   cbn in Hc. rewrite fixed_used_now in Hc by assumption.
-  pose proof (weigh_nonneg t _ (carried_into_is_no_debt q s t (carry_no_debt _ _ _ T) (tally_nonneg _ _ _ T))).
+  pose proof (weigh_nonneg t _ (carried_into_is_no_debt q s (carry_no_debt _ _ _ T) (tally_nonneg _ _ _ T))).
   lia.
 Qed.
 
 Theorem changing_window_bound : forall q s l now n x, valid_quota q ->
-  reached changing_window (Periods 0 0 0 [] 0) 0 s l now -> all_under q (firstn n l) ->
+  reached changing_window (Periods 0 0 0 nothing 0) 0 s l now -> all_under q (firstn n l) ->
   nets (within (x - window q) x) (firstn n l) <= 2 * limit q.
 Proof.
   intros q s l now n x Hq H A. pose proof Hq as (_ & Hw & _).
@@ -207,5 +190,5 @@ Qed.
 
 (** Every state that charges and refunds lead to is sound. *)
 Lemma reached_window_is_sound : forall s l now,
-  reached changing_window (Periods 0 0 0 [] 0) 0 s l now -> no_debt (old_units s) /\ 0 <= tally s.
+  reached changing_window (Periods 0 0 0 nothing 0) 0 s l now -> no_debt (old_units s) /\ 0 <= tally s.
 Proof. intros s l now H. destruct (reached_tallies s l now H). auto. Qed.

@@ -160,8 +160,8 @@ Proof.
   intros a q s l now t Hq H Ht. pose proof Hq as (HL & HW & HB). destruct a as [|n| |burst|]; cbn in H.
   - exact (G _ q s l now t Hq stamp_of_log_is_not_before H).
   - exact (G _ q s l now t Hq stamp_of_buckets_is_not_before H).
-  - destruct (reached_counter_is_sound _ _ _ H) as (S1 & S2 & S3). cbn.
-    pose proof (weigh_nonneg t _ (pairs_into_is_no_debt q s t S1 S2 S3)).
+  - destruct (reached_counter_is_sound _ _ _ H) as (S1 & S2 & S3 & S4). cbn.
+    pose proof (weigh_nonneg t _ (pairs_into_is_no_debt q s S1 S2 S3 S4)).
     unfold estimated. destruct (two q s t) as [k p] eqn:T.
     assert (0 <= k /\ 0 <= p).
     { unfold two in T. destruct (_ =? window q); [|inversion T; lia].
@@ -173,6 +173,6 @@ Proof.
     pose proof (judge_is_sound q s t Hq S1 ltac:(lia)) as J. destruct (rate q s) as [[rl rw] rc].
     destruct (judge q s t). cbn. lia.
   - destruct (reached_window_is_sound _ _ _ H) as [S1 S2]. cbn. rewrite fixed_used_now by assumption.
-    pose proof (weigh_nonneg t _ (carried_into_is_no_debt q s t S1 S2)).
+    pose proof (weigh_nonneg t _ (carried_into_is_no_debt q s S1 S2)).
     unfold tallied. destruct (_ && _); lia.
 Qed.

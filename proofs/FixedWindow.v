@@ -1,4 +1,4 @@
-(** Fixed window. The model of [src/algorithm/fixed_window.rs] and [lua/fixed_window.lua] under one
+(** Fixed window. The model of [src/algorithm/periods.rs] and [lua/periods.lua] under one
     quota, with the bound of the documentation: a period has at most [L] units, so a window that
     meets two periods has at most [2 L].
 

@@ -1,4 +1,4 @@
-(** Generations of counters: how a refund finds the counter that has counted its charge.
+(** Generations of counters: how a refund knows whether the counters have counted its charge.
 
     A window may change and change back within one period. Then the counters before and after have the same
     window and the same period, and only the generation in the mark of a charge tells them apart. Here are

@@ -1,4 +1,4 @@
-(** Sliding counter. The model of [src/algorithm/sliding_counter.rs] and [lua/sliding_counter.lua]
+(** Sliding counter. The model of [src/algorithm/periods.rs] and [lua/periods.lua]
     under one quota. The estimate is [ceil(previous * (end - now) / W) + current].
 
     The bound of the documentation: no window has more than [2 L - 1] units. If the older of the two

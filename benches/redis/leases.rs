@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Charge, Charges, Limiter, Policy, RedisStore};
+use plimsoll::{Charges, Limiter, Policy, RedisStore};
 use redis::{Cmd, Script, Value, aio::MultiplexedConnection};
 use tokio::{
     task::{JoinSet, yield_now},
@@ -171,7 +171,7 @@ async fn evalsha(raw: &mut MultiplexedConnection, script: &str, key: u64) {
     let _: Value = command.query_async(raw).await.expect("an answer");
 }
 
-/// The latency of checks in a row: of cold keys, and of a client's charge beside a shared budget.
+/// The latency of checks in a row of cold keys.
 async fn one_at_a_time() {
     const ROUNDS: usize = 41;
     const CHECKS: u64 = 500;
@@ -179,8 +179,7 @@ async fn one_at_a_time() {
     let limiter = limiter(&server).await;
     let (plain, leased) =
         (policy("plain", ENDLESS), policy("leased", &format!("{ENDLESS} leased(500ms)")));
-    let overall = policy("overall", &format!("{ENDLESS} leased(500ms)"));
-    let [mut plains, mut leaseds, mut boths, mut clients] = [const { Vec::new() }; 4];
+    let [mut plains, mut leaseds] = [const { Vec::new() }; 2];
     for round in 0..ROUNDS as u64 {
         // Keys that were never checked before.
         let keys = round * CHECKS..(round + 1) * CHECKS;
@@ -189,10 +188,6 @@ async fn one_at_a_time() {
             let client = |policy: &Policy| policy.charge(key, 1).into_owned();
             plains.push(clock(client(&plain).into()).await);
             leaseds.push(clock(client(&leased).into()).await);
-            let both: [Charge<'static>; 2] =
-                [client(&plain), overall.charge("all", 1).into_owned()];
-            boths.push(clock(both.into()).await);
-            clients.push(clock(client(&plain).into()).await);
         }
     }
     let compare = |what: &str, ours: &[f64], theirs: &[f64], bar: &str| {
@@ -201,7 +196,6 @@ async fn one_at_a_time() {
         row(what, median(ours) * 1e6, median(theirs) * 1e6, median(&ratios), bar);
     };
     compare("a cold key of a leased policy, us; without a lease", &leaseds, &plains, "<= 1.05");
-    compare("client and a hot overall, us; the client alone", &boths, &clients, "<= 1.1");
 }
 
 async fn latency(limiter: &Limiter, charges: Charges<'static>) -> f64 {

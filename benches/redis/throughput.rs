@@ -17,8 +17,7 @@ const TASKS: usize = 256;
 pub(crate) const SCRIPT: &str = concat!(
     include_str!("../../lua/prelude.lua"),
     include_str!("../../lua/self_test.lua"),
-    include_str!("../../lua/carried.lua"),
-    "turn = function(operation, now, charge, admitted, rest_viewed)\nlocal block_header\nwhile true do\n",
+    "decide = function(operation, now, charge, answering, admitted)\nlocal block_header\nwhile true do\n",
     include_str!("../../lua/charge.lua"),
     include_str!("../../lua/release.lua"),
     "if algorithm == 1 then\n",
@@ -32,6 +31,7 @@ pub(crate) const SCRIPT: &str = concat!(
     "end\nif algorithm == 5 then\n",
     include_str!("../../lua/fixed_window.lua"),
     "end\n",
+    include_str!("../../lua/periods.lua"),
     include_str!("../../lua/ring_find.lua"),
     include_str!("../../lua/ring.lua"),
     include_str!("../../lua/block.lua"),

@@ -23,7 +23,7 @@ use plimsoll::{
     Decision, Limiter, MemoryConfig, MemoryStore, Policy, RateLimitLayer, RedisStore, Rule, by,
 };
 use plimsoll_control::{
-    KeyType, NewOverride, Offenders, OverrideKind, Overrides, Registry, Source, admin::Activity,
+    KeyType, NewOverride, Offenders, Origin, OverrideKind, Overrides, Registry, admin::Activity,
 };
 use plimsoll_testing::servers::Server;
 use support::{Bar, compare, heading, ready, row};
@@ -69,7 +69,7 @@ fn main() {
 fn overridden(runtime: &Runtime, limiter: &Limiter, quota: &str, keys: u64) -> (Policy, Overrides) {
     let registry = Registry::default();
     let policy = Policy::new("overridden", TIGHT).expect("a policy");
-    registry.register(policy.clone(), Source::Code, KeyType::Integer).expect("a new name");
+    registry.register(policy.clone(), Origin::Code, KeyType::Integer).expect("a new name");
     let overrides = Overrides::in_memory(registry, limiter.clone());
     let set = |key: Option<u64>| {
         let new = NewOverride {

@@ -1,10 +1,10 @@
 -- The overrides of a service, and their audit log.
 --
--- KEYS[1]  a hash. A field with a colon is an override, as `<version> <until or 0> <JSON>`. There are three other
---          fields:
---            version  the time of the last change in microseconds, or more
---            epoch    the time of the first change in microseconds: another one after a loss of all data
---            read     the last version that an instance of the service has read
+-- KEYS[1]  a hash. A field that names a policy, or a policy and a key, is an override, as
+--          `<version> <until or 0> <JSON>`. There are three other fields:
+--            :version  the time of the last change in microseconds, or more
+--            :epoch    the time of the first change in microseconds: another one after a loss of all data
+--            :read     the last version that an instance of the service has read
 -- KEYS[2]  a stream: the audit log
 -- KEYS[3]  the reply to this change, if it was made: a change is sent again if its reply was lost
 -- ARGV[1]  poll | set | remove | note
@@ -18,7 +18,7 @@
 local entries, audit, ttl = KEYS[1], KEYS[2], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local version = tonumber(redis.call('HGET', entries, 'version') or 0)
+local version = tonumber(redis.call('HGET', entries, ':version') or 0)
 
 local OTHER_FIELDS = 3
 -- The time for which the reply to a change is known, in milliseconds.
@@ -42,9 +42,9 @@ local function change(field, value)
     else
         redis.call('HDEL', entries, field)
     end
-    redis.call('HSET', entries, 'version', text(version))
-    redis.call('HSETNX', entries, 'epoch', text(now))
-    redis.call('HSETNX', entries, 'read', '0')
+    redis.call('HSET', entries, ':version', text(version))
+    redis.call('HSETNX', entries, ':epoch', text(now))
+    redis.call('HSETNX', entries, ':read', '0')
     redis.call('PEXPIRE', entries, ttl)
 end
 
@@ -92,9 +92,9 @@ if ARGV[1] == 'poll' then
     local changed = version ~= tonumber(ARGV[5]) and redis.call('HGETALL', entries)
     if changed and version > 0 and ttl > 0 then
         -- Overrides are read also while Redis refuses writes, such as without memory.
-        redis.pcall('HSET', entries, 'read', text(version))
+        redis.pcall('HSET', entries, ':read', text(version))
     end
-    return {now, version, tonumber(redis.call('HGET', entries, 'epoch') or 0), changed}
+    return {now, version, tonumber(redis.call('HGET', entries, ':epoch') or 0), changed}
 end
 
 -- note <audit entry>

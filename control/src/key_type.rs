@@ -164,6 +164,12 @@ impl fmt::Debug for KeyType {
 }
 
 impl KeyTypeError {
+    /// Returns the allowed form, or `None` for a digest.
+    #[cfg(feature = "admin")]
+    pub(crate) fn allowed(&self) -> Option<&str> {
+        self.allowed.as_deref()
+    }
+
     /// Returns whether the text is the digest of a key, such as `#1f2e3d4c`, or has one as a part.
     #[must_use]
     pub fn is_digest(&self) -> bool {

@@ -11,7 +11,7 @@ mod config;
 /// Texts of configurations, read into types of the program with the places of their values, for programs
 /// whose own files have errors like those of [`Config`].
 pub mod document {
-    pub use crate::config::document::{At, Mistake, read};
+    pub use crate::config::document::{At, Mistake, nearest, read};
 }
 pub mod guide;
 mod key_type;
@@ -19,20 +19,22 @@ mod offenders;
 mod overrides;
 mod registry;
 mod time;
+#[cfg(feature = "admin")]
+pub mod web;
 mod written;
 
 pub use self::{
     config::{
         Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, Format, StoreConfig,
-        StoreKind,
+        StoreKind, Watch,
     },
     key_type::{KeyType, KeyTypeError, ParseKey},
-    offenders::{Offender, Offenders},
+    offenders::{Offender, OffenderOrder, Offenders},
     overrides::{
-        AuditAction, AuditEntry, Change, InForce, NewAuditEntry, NewOverride, Override,
-        OverrideError, OverrideKind, Overrides, OverridesConfig, OverridesStatus,
+        AuditAction, AuditEntry, Change, NewAuditEntry, NewOverride, Override, OverrideError,
+        OverrideKind, Overrides, OverridesConfig, OverridesStatus,
     },
-    registry::{Registered, Registry, RegistryError, Source},
+    registry::{Origin, Registered, Registry, RegistryError},
 };
 
 /// The examples of the page of the repository, which are tests.

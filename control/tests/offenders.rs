@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore, Policy};
-use plimsoll_control::{Offenders, Overrides, OverridesConfig, Registry};
+use plimsoll_control::{
+    OffenderOrder::{Denied, Spent},
+    Offenders, Overrides, OverridesConfig, Registry,
+};
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep};
 
@@ -24,18 +27,18 @@ fn counts_are_halved_each_minute_and_forgotten() {
     let offenders = Offenders::with_clock(10, clock.clone());
     let policy = Policy::new("api", "1/h").expect("a policy");
     (0..9).for_each(|_| check(&offenders, &limiter, &policy, 42));
-    let denied = || offenders.top("api", 1).first().map(|it| it.denied);
+    let denied = || offenders.top("api", 1, Denied).first().map(|it| it.denied);
     assert_eq!(denied(), Some(8));
     let revealing = offenders.clone().show_keys();
-    assert_eq!(revealing.clone().top("api", 1)[0].key, "42");
-    assert!(offenders.top("api", 1)[0].key.starts_with('#'));
+    assert_eq!(revealing.clone().top("api", 1, Denied)[0].key, "42");
+    assert!(offenders.top("api", 1, Denied)[0].key.starts_with('#'));
     clock.advance(Duration::from_secs(60));
     assert_eq!(denied(), Some(4));
     check(&offenders, &limiter, &policy, 42);
     assert_eq!(denied(), Some(5));
     clock.advance(Duration::from_secs(10 * 60));
     assert_eq!(denied(), None);
-    assert!(offenders.top("api", 1).is_empty());
+    assert!(offenders.top("api", 1, Denied).is_empty());
 }
 
 #[test]
@@ -47,7 +50,7 @@ fn a_spender_is_found_by_samples_and_its_key_is_not_shown() {
     for request in 0..100_000_u64 {
         check(&offenders, &limiter, &policy, if request % 4 == 0 { request % 64 } else { 424_242 });
     }
-    let top = offenders.top_spenders("api", 1).remove(0);
+    let top = offenders.top("api", 1, Spent).remove(0);
     assert!(top.key.starts_with('#') && !top.key.contains("424242"), "{top:?}");
     // The standard deviation of the estimate is below 2%.
     assert!((60_000..90_000).contains(&top.spent), "{top:?}");
@@ -69,7 +72,7 @@ async fn many_viewers_read_the_reports_once_a_second() {
     let viewers: Vec<_> = (0..100)
         .map(|_| {
             let offenders = offenders.clone();
-            tokio::spawn(async move { offenders.top_of_fleet("api", 10).await })
+            tokio::spawn(async move { offenders.top_of_fleet("api", 10, Denied).await })
         })
         .collect();
     let start = Instant::now();
@@ -104,7 +107,7 @@ async fn the_processes_of_a_service_sum_their_counts() {
         processes.push(offenders);
     }
     let denied = async |offenders: &Offenders| {
-        let top = offenders.top_of_fleet("api", 10).await.expect("an answer");
+        let top = offenders.top_of_fleet("api", 10, Denied).await.expect("an answer");
         top.iter().map(|it| it.denied).collect::<Vec<_>>()
     };
     // A process knows its own counts at once, and those of the others by their reports.

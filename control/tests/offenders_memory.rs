@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use peak_alloc::PeakAlloc;
 use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore, Policy};
-use plimsoll_control::Offenders;
+use plimsoll_control::{OffenderOrder, Offenders};
 
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
@@ -40,7 +40,7 @@ fn deny_a_million_keys(time_per_denial: Duration) {
     let grown = ALLOCATED.current_usage().saturating_sub(before);
     eprintln!("{grown} bytes more after a million keys, {} in use", ALLOCATED.current_usage());
     assert!(grown < 32_000, "{grown} bytes");
-    let top = offenders.top("api", 3);
+    let top = offenders.top("api", 3, OffenderOrder::Denied);
     let mut keys: Vec<_> = top.iter().map(|it| it.key.as_str()).collect();
     keys.sort_unstable();
     assert_eq!(keys, ["0", "1", "2"], "{top:?}");

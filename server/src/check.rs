@@ -31,8 +31,7 @@ pub fn check(settings: &Settings) -> Result<String, ServerError> {
         domains => format!("{valid}, {domains} domains of envoyproxy/ratelimit"),
     };
     let warnings = limits.warnings().iter().map(|warning| format!("\nwarning: {warning}"));
-    let hints = limits.hints().into_iter().map(|hint| format!("\nhint: {hint}"));
-    Ok(valid + &warnings.chain(hints).collect::<String>())
+    Ok(valid + &warnings.collect::<String>())
 }
 
 /// Returns an error if a URL of the settings is not valid. The error contains no URL, because it may have a password.
@@ -58,7 +57,7 @@ fn check_redis(settings: &Settings) -> Result<(), ServerError> {
 ///
 /// Returns an error if a file cannot be read or has a mistake.
 pub fn lint_envoy(path: &Path, options: EnvoyOptions) -> Result<String, ServerError> {
-    let config = EnvoyConfig::load_with([path], options)?;
+    let config = EnvoyConfig::load([path], options)?;
     let findings = envoy::lint(&config);
     let mut report: Vec<_> = findings.iter().map(ToString::to_string).collect();
     report.push(match findings.len() {

@@ -11,11 +11,7 @@ use plimsoll_control::Format;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::{
-    envoy::MAX_FILE_BYTES,
-    folder::{self, Folder},
-    settings::Settings,
-};
+use crate::{envoy::MAX_FILE_BYTES, folder, settings::Settings};
 
 /// The error of limits that cannot be used.
 pub(crate) type LimitsError = Box<dyn std::error::Error + Send + Sync>;
@@ -51,23 +47,11 @@ impl Files {
         Ok(files)
     }
 
-    /// Returns a warning about the files and folders that are not read because their names begin with a dot.
-    pub(crate) fn warning(settings: &Settings) -> Option<String> {
-        let folders = settings.configs.iter().chain(&settings.envoy_configs);
-        // An error is reported by what reads the files.
-        let found = folders.filter_map(|path| Folder::read(path).ok());
-        let hidden: Vec<_> = found.flat_map(|found| found.hidden).collect();
-        let named = || folder::listed(&hidden);
-        (!hidden.is_empty())
-            .then(|| format!("not read, because the names begin with a dot: {}", named()))
-    }
-
     fn add_folder(&mut self, path: &Path) -> Result<(), LimitsError> {
         let folder = path.display();
-        let found = Folder::read(path)
+        let found = folder::files(path)
             .map_err(|error| format!("the folder {folder} cannot be read: {error}"))?;
-        let (envoy, limits): (Vec<_>, Vec<_>) =
-            found.files.into_iter().partition(|it| has_domain(it));
+        let (envoy, limits): (Vec<_>, Vec<_>) = found.into_iter().partition(|it| has_domain(it));
         match (envoy.is_empty(), limits.is_empty()) {
             (true, true) => {
                 let allowed = "a file with limits, whose name does not begin with a dot";

@@ -3,15 +3,13 @@
 use axum::{
     Router,
     extract::{Request, State},
-    middleware::{Next, from_fn_with_state, map_response},
+    middleware::{Next, from_fn_with_state},
     response::Response,
 };
-use tonic::{Code, Status, service::Routes};
+use tonic::{Status, service::Routes};
 
-use crate::access::{Clients, Denied};
-
-/// The beginning of the message with which tonic answers `OUT_OF_RANGE` to a message that is too long.
-const TOO_LONG: &str = "Error, decoded message length too large";
+use crate::access::Clients;
+use plimsoll_control::web::TokenError;
 
 /// The path of the health service, which needs no token.
 const HEALTH: &str = "/grpc.health.v1.Health/";
@@ -19,23 +17,10 @@ const HEALTH: &str = "/grpc.health.v1.Health/";
 /// Returns the router of gRPC services. A client needs a token for all but the health service, and may use
 /// all policies, because the services name policies by descriptors.
 pub(crate) fn router(services: Routes, clients: Clients) -> Router {
-    let router = services.prepare().into_axum_router().layer(map_response(exhaust));
+    let router = services.prepare().into_axum_router();
     match clients.is_empty() {
         true => router,
         false => router.layer(from_fn_with_state(clients, authorize)),
-    }
-}
-
-/// Answers `RESOURCE_EXHAUSTED` to a message that is too long, as other implementations of gRPC do. Clients take
-/// `OUT_OF_RANGE` for the end of a sequence.
-async fn exhaust(response: Response) -> Response {
-    match Status::from_header_map(response.headers()) {
-        Some(status)
-            if status.code() == Code::OutOfRange && status.message().starts_with(TOO_LONG) =>
-        {
-            Status::resource_exhausted(status.message()).into_http()
-        }
-        _ => response,
     }
 }
 
@@ -51,11 +36,11 @@ async fn authorize(State(clients): State<Clients>, request: Request, next: Next)
     match clients.find(request.headers()) {
         Ok(client) if client.may_use_all() => next.run(request).await,
         Ok(_) => Status::permission_denied("the client may not use all policies").into_http(),
-        Err(Denied::NoToken) => {
+        Err(TokenError::Missing) => {
             let message = "the call has no metadata \"authorization: Bearer TOKEN\"";
             Status::unauthenticated(message).into_http()
         }
-        Err(Denied::UnknownToken) => {
+        Err(TokenError::Unknown) => {
             Status::unauthenticated("the token is not that of a client").into_http()
         }
     }

@@ -35,10 +35,10 @@ impl Limits {
     pub(crate) fn read(settings: &Settings) -> Result<Self, LimitsError> {
         let registry = Registry::default();
         let files = Files::find(settings)?;
-        let warnings = settings.warnings.iter().cloned().chain(Files::warning(settings)).collect();
+        let warnings = settings.warnings.clone();
         let envoy = match files.envoy.is_empty() {
             true => None,
-            false => Some(EnvoyConfig::load_with(&files.envoy, settings.envoy.clone())?),
+            false => Some(EnvoyConfig::load(&files.envoy, settings.envoy.clone())?),
         };
         let configs = match files.limits {
             // Beside files of envoyproxy/ratelimit, there are no policies by default.
@@ -83,11 +83,6 @@ impl Limits {
     /// Returns the number of domains of envoyproxy/ratelimit.
     pub(crate) fn domains(&self) -> usize {
         self.envoy.as_ref().map_or(0, EnvoyConfig::domains)
-    }
-
-    /// Returns hints on the store.
-    pub(crate) fn hints(&self) -> Vec<String> {
-        self.store.hints()
     }
 
     /// Returns the policies by name.

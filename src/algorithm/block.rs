@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::bytes::{MAX_NUMBER, Numbers, write_numbers};
 use crate::{clock::Timestamp, decision::Standing, quota::Quota};
 
 /// The time until which a key is blocked.
@@ -41,6 +42,16 @@ impl Block {
 
     pub(super) fn ends_at(self) -> Timestamp {
         Timestamp::from_micros(self.until)
+    }
+
+    /// Appends the numbers of the block to the bytes of its key.
+    pub(super) fn write(self, bytes: &mut Vec<u8>) {
+        write_numbers(bytes, [self.until, self.duration]);
+    }
+
+    /// Restores a block from its numbers.
+    pub(super) fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
+        Some(Self { until: numbers.next(MAX_NUMBER)?, duration: numbers.next(MAX_NUMBER)? })
     }
 
     /// Returns the standing of a key that is blocked at `now`. `standing` is that of its algorithm, for

@@ -2,7 +2,11 @@
 
 use std::mem;
 
-use super::{MemoryBudget, Refund, Snapshot, StateMachine, block::Block};
+use super::{
+    MemoryBudget, Refund, Snapshot, StateMachine,
+    block::Block,
+    bytes::{BLOCKED, Numbers},
+};
 use crate::{
     clock::Timestamp,
     decision::{Mark, Standing},
@@ -143,6 +147,39 @@ macro_rules! states {
                     $(Self::$name(state) => state.heap_bytes(),)+
                     Self::Blocked(key) => size_of::<BlockedKey>() + key.state.heap_bytes(),
                 }
+            }
+
+            /// Returns the number of the algorithm, with a bit for a block.
+            pub(super) fn number(&self) -> u8 {
+                match self {
+                    $(Self::$name(_) => $number,)+
+                    Self::Blocked(key) => BLOCKED | key.state.number(),
+                }
+            }
+
+            /// Appends the numbers of the state to its bytes.
+            pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+                match self {
+                    $(Self::$name(state) => state.write(bytes),)+
+                    Self::Blocked(key) => {
+                        key.block.write(bytes);
+                        key.state.write(bytes);
+                    }
+                }
+            }
+
+            /// Restores a state from its [`number`](Self::number) and its numbers. Returns `None` if
+            /// one is out of range.
+            pub(super) fn read(number: u8, numbers: &mut Numbers<'_>) -> Option<Self> {
+                Some(match number {
+                    $($number => Self::$name(super::$module::$state::read(numbers)?),)+
+                    _ if number & BLOCKED > 0 => {
+                        let block = Block::read(numbers)?;
+                        let state = Self::read(number & !BLOCKED, numbers)?;
+                        Self::Blocked(Box::new(BlockedKey { block, state }))
+                    }
+                    _ => return None,
+                })
             }
         }
 

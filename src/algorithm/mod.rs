@@ -11,11 +11,13 @@
 //! Reading a state never changes it, so a denial has no effect on it.
 
 mod block;
+mod bytes;
 mod carried;
 mod fixed_window;
 mod key_state;
 mod math;
 mod packed_log;
+mod periods;
 mod ring;
 mod sliding_buckets;
 mod sliding_counter;
@@ -30,8 +32,6 @@ pub(crate) use block::Block;
 #[cfg(feature = "redis")]
 pub(crate) use block::block_micros;
 pub(crate) use key_state::{KeyState, outstanding_of};
-#[cfg(test)]
-pub(crate) use state_machine::UnlimitedMemory;
-pub(crate) use state_machine::{MemoryBudget, Refund};
+pub(crate) use state_machine::{MemoryBudget, Refund, UnlimitedMemory};
 use state_machine::{Snapshot, StateMachine};
 pub(crate) use turn::Ahead;

@@ -4,6 +4,11 @@
 //! allocation: a ring buffer of records. The first two places of the buffer hold the numbers that only
 //! a long log needs.
 
+use super::bytes::{MAX_NUMBER, MAX_WINDOW, Numbers, write_numbers};
+
+/// The most records of a log whose bytes are read. A log has at most 20,001.
+const MAX_RECORDS: u64 = 1 << 15;
+
 /// 10 bytes: a time modulo 2^48 microseconds (9 years, against windows of at most 400 days) and units
 /// modulo 2^32 (against limits of at most 2^31), little-endian.
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,6 +39,9 @@ impl Record {
         self
     }
 }
+
+/// The number of bits of a record's number.
+const RECORD_NUMBER_BITS: usize = 48;
 
 /// The number of bits of a record's time.
 pub(super) const TIME_BITS: u32 = 48;
@@ -116,7 +124,7 @@ pub(super) enum PackedLog {
 /// The numbers that every log has.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CommonHeader {
-    head: [u8; 6],
+    head: [u8; RECORD_NUMBER_BITS / 8],
     seen: [u8; 7],
     /// The window, and in the two highest bits the number of records of a short log. A window has 45 bits.
     window_and_len: [u8; 6],
@@ -254,6 +262,37 @@ impl PackedLog {
             Self::Short { .. } => 0,
             Self::Long { places, .. } => size_of_val::<[Record]>(places),
         }
+    }
+
+    /// Appends the header and the records to the bytes of a state.
+    pub(super) fn write_all(&self, bytes: &mut Vec<u8>) {
+        let log = self.header();
+        let LogHeader { head, seen, window, old_records, old_life, base, len, .. } = log;
+        let [old_records, base, len] = [old_records, base, len].map(u64::from);
+        write_numbers(bytes, [head, seen, window, old_records, old_life, base, len]);
+        let (older, newer) = self.records(&log).as_slices();
+        older.iter().chain(newer).for_each(|record| bytes.extend(record.0));
+    }
+
+    /// Restores a log.
+    pub(super) fn read_all(numbers: &mut Numbers<'_>) -> Option<Self> {
+        let (head, seen) =
+            (numbers.next((1 << RECORD_NUMBER_BITS) - 1)?, numbers.next(MAX_NUMBER)?);
+        let (window, old_records) = (numbers.next(MAX_WINDOW)?, numbers.next(MAX_RECORDS)?);
+        let (old_life, base) = (numbers.next(MAX_WINDOW)?, numbers.next(u32::MAX.into())?);
+        let len = numbers.next(MAX_RECORDS)? as u32;
+        let [old_records, base] = [old_records, base].map(|number| number as u32);
+        let mut log = LogHeader { head, seen, window, old_records, old_life, base, len, start: 0 };
+        let mut read = Self::default();
+        if len as usize > read.capacity() || old_records > 0 {
+            let mut empty = LogHeader::default();
+            read.resize(&mut empty, len as usize);
+        }
+        for index in 0..len {
+            read.set(&log, index, Record(*numbers.bytes()?));
+        }
+        read.write(&mut log);
+        (old_records <= len).then_some(read)
     }
 
     /// Returns the bytes of heap memory of a long log of this capacity.

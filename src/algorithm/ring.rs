@@ -19,6 +19,7 @@ use std::cmp::Ordering;
 
 use super::{
     MemoryBudget, Refund, Snapshot,
+    bytes::Numbers,
     packed_log::{LogHeader, PackedLog, Record, Records, TIME_BITS},
 };
 use crate::decision::Mark;
@@ -267,6 +268,14 @@ impl Ring {
 
     pub(crate) fn heap_bytes(&self) -> usize {
         self.0.heap_bytes()
+    }
+
+    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+        self.0.write_all(bytes);
+    }
+
+    pub(super) fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
+        PackedLog::read_all(numbers).map(Self)
     }
 
     /// Drops the records that no longer count, and memory that only an earlier burst needed.

@@ -19,6 +19,7 @@
 
 use super::{
     MemoryBudget, Refund, Snapshot, StateMachine,
+    bytes::Numbers,
     math::bucket_end,
     ring::{Ring, TrailingWindow},
 };
@@ -91,5 +92,13 @@ impl StateMachine for SlidingBuckets {
 
     fn heap_bytes(&self) -> usize {
         self.0.heap_bytes()
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        self.0.write(bytes);
+    }
+
+    fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
+        Ring::read(numbers).map(Self)
     }
 }

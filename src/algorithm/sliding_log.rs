@@ -27,6 +27,7 @@
 
 use super::{
     MemoryBudget, Refund, StateMachine,
+    bytes::Numbers,
     math::bucket_end,
     ring::{Ring, TrailingWindow},
 };
@@ -99,6 +100,14 @@ impl StateMachine for SlidingLog {
 
     fn heap_bytes(&self) -> usize {
         self.0.heap_bytes()
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        self.0.write(bytes);
+    }
+
+    fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
+        Ring::read(numbers).map(Self)
     }
 }
 

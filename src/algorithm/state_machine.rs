@@ -1,5 +1,6 @@
 //! The interface between an algorithm and the rest of the crate.
 
+use super::bytes::Numbers;
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
 
 /// A charge to refund.
@@ -21,12 +22,10 @@ pub(crate) trait MemoryBudget {
     fn resized(&self, before: usize, after: usize);
 }
 
-/// The memory of a test, which is never full.
-#[cfg(test)]
+/// A memory that is never full, of states that are kept elsewhere.
 #[derive(Debug)]
 pub(crate) struct UnlimitedMemory;
 
-#[cfg(test)]
 impl MemoryBudget for UnlimitedMemory {
     fn allows(&self, _: usize) -> bool {
         true
@@ -99,4 +98,10 @@ pub(crate) trait StateMachine: Default {
     fn heap_bytes(&self) -> usize {
         0
     }
+
+    /// Appends the numbers of the state to its bytes.
+    fn write(&self, bytes: &mut Vec<u8>);
+
+    /// Restores a state from its numbers. Returns `None` if one is out of range.
+    fn read(numbers: &mut Numbers<'_>) -> Option<Self>;
 }

@@ -15,6 +15,7 @@
 
 use super::{
     MemoryBudget, Refund, Snapshot, StateMachine,
+    bytes::{MAX_NUMBER, MAX_WINDOW, Numbers, write_numbers},
     math::{mul_add_div_rem, mul_div, mul_div_ceil},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
@@ -167,6 +168,20 @@ impl StateMachine for TokenBucket {
         let rate = quota.share(shares).limit();
         let paid = mul_div(now.saturating_sub(since), rate, quota.window_micros());
         units.min(quota.capacity() + quota.limit()).saturating_sub(paid)
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        let Self { debt, credit, anchor, limit, window } = *self;
+        write_numbers(bytes, [debt, credit, anchor, limit, window]);
+    }
+
+    fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
+        let (debt, credit) = (numbers.next(MAX_NUMBER)?, numbers.next(MAX_WINDOW)?);
+        let (anchor, limit) = (numbers.next(MAX_NUMBER)?, numbers.next(Quota::MAX_LIMIT)?);
+        let window = numbers.next(MAX_WINDOW)?;
+        // A new bucket has no rate, and no debt to pay off with it.
+        let is_paid_off = limit > 0 && window > 0 || debt == 0 && limit == window;
+        (is_paid_off && credit <= window).then_some(Self { debt, credit, anchor, limit, window })
     }
 }
 

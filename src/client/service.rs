@@ -23,9 +23,9 @@ use crate::{
     decision::Decision,
     error::{Error, ErrorKind},
     limiter::Limiter,
-    outcome::{self, BodySettlement, ResponseBody, ResponseHooks, Settlement},
+    outcome::{BodySettlement, ResponseBody, Settlement},
     policy::{Charges, OnFailure},
-    rule::MissingPeer,
+    rule::{MissingPeer, RequestCharges, ResponseHooks},
     telemetry,
 };
 
@@ -70,9 +70,9 @@ where
                 poll_fn(|cx| lookups.poll(&mut parts, cx)).await;
             }
             layer.rules.require_rows(rules, &parts).map_err(PaceError::Limiter)?;
-            let mut charges = Charges::default();
-            let hooks = outcome::charges(layer.rules.select(rules), &parts, &mut charges);
-            let (charges, hooks) = (charges.into_owned(), hooks.map_err(no_peer)?);
+            let request =
+                RequestCharges::new(layer.rules.select(rules), &parts).map_err(no_peer)?;
+            let (charges, hooks) = (request.charges.into_owned(), request.hooks);
             let call = CallId::new(&charges);
             let decision = decide::<S::Error>(&layer, charges, &call).await?;
             let permit = decision.as_ref().and_then(|decision| layer.limiter.permit(decision));

@@ -3,16 +3,16 @@
 use std::{
     fmt,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
-use super::{permit::guard_answer, state::LimiterState};
+use super::Limiter;
 use crate::{
-    decision::Decision,
+    decision::{Decision, StoreReply},
     error::{Effect, Error, ErrorKind},
     policy::Charges,
-    store::Answer,
+    remote::{Call, Step},
 };
 
 /// The future that [`Limiter::check`](crate::Limiter::check) returns.
@@ -44,22 +44,21 @@ use crate::{
 /// ```
 #[must_use = "a check is decided when it is awaited"]
 pub struct Check<'l, 'p> {
-    limiter: &'l Arc<LimiterState>,
-    charges: Charges<'p>,
-    progress: Progress,
+    limiter: &'l Limiter,
+    progress: Progress<'p>,
 }
 
-enum Progress {
-    New,
-    /// The store was asked.
-    Pending(Answer),
+enum Progress<'p> {
+    New(Charges<'p>),
+    /// In a box, so that the future of an embedded check stays small.
+    Waiting(Box<Call<'p>>),
     Done,
 }
 
 impl<'l, 'p> Check<'l, 'p> {
     #[inline]
-    pub(super) fn new(limiter: &'l Arc<LimiterState>, charges: Charges<'p>) -> Self {
-        Self { limiter, charges, progress: Progress::New }
+    pub(super) fn new(limiter: &'l Limiter, charges: Charges<'p>) -> Self {
+        Self { limiter, progress: Progress::New(charges) }
     }
 }
 
@@ -71,73 +70,96 @@ impl<'p> Future for Check<'_, 'p> {
     /// Panics if it is polled again after it was ready.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { limiter, charges, progress } = &mut *self;
-        if let (Progress::New, Some(store)) = (&*progress, limiter.memory()) {
-            *progress = Progress::Done;
-            return Poll::Ready(limiter.check_in_memory(store, charges));
-        }
-        self.poll_store(cx)
-    }
-}
-
-impl<'p> Check<'_, 'p> {
-    #[inline(never)]
-    fn poll_store(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision<'p>, Error>> {
-        let Self { limiter, charges, progress } = self;
-        let Progress::New = progress else { return poll_answer(limiter, charges, progress, cx) };
-        *progress = Progress::Done;
-        limiter.begin(
-            charges,
-            |charges, reply| Poll::Ready(Ok(limiter.decide_one(charges, reply))),
-            |charges, asked| match asked?.now() {
-                Ok(reply) => Poll::Ready(limiter.decide(charges, reply?)),
-                Err(asked) => {
-                    *progress = Progress::Pending(guard_answer(limiter, charges, asked));
-                    poll_answer(limiter, charges, progress, cx)
+        let Self { limiter, progress } = &mut *self;
+        if let Progress::New(charges) = progress {
+            match limiter.begin(charges, None) {
+                Ok(Step::Decided(reply)) => {
+                    let decision = reply.and_then(|reply| limiter.decide(charges, reply));
+                    *progress = Progress::Done;
+                    return Poll::Ready(decision);
                 }
-            },
-        )
+                Ok(Step::Waits(call)) => *progress = Progress::Waiting(Box::new(call)),
+                Err(error) => {
+                    *progress = Progress::Done;
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+        let Progress::Waiting(call) = progress else { panic!("check polled after it was ready") };
+        let (mut charges, reply) = ready!(Pin::new(call).poll(cx));
+        *progress = Progress::Done;
+        Poll::Ready(reply.and_then(|reply| limiter.decide(&mut charges, reply)))
     }
 }
 
-fn poll_answer<'p>(
-    limiter: &LimiterState,
-    charges: &mut Charges<'p>,
-    progress: &mut Progress,
-    cx: &mut Context<'_>,
-) -> Poll<Result<Decision<'p>, Error>> {
-    let Progress::Pending(answer) = progress else { panic!("check polled after it was ready") };
-    let reply = ready!(Pin::new(answer).poll(cx));
-    *progress = Progress::Done;
-    Poll::Ready(limiter.decide(charges, reply?))
-}
+impl Limiter {
+    /// Begins a check, which waits no longer than `within` for a remote store. A check that waits takes the
+    /// charges, and returns them with the reply.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the charges are not [valid](Charges::validate).
+    #[inline]
+    pub(crate) fn begin<'p>(
+        &self,
+        charges: &mut Charges<'p>,
+        within: Option<Duration>,
+    ) -> Result<Step<Call<'p>>, Error> {
+        charges.validate()?;
+        Ok(match self.0.store.acquire(charges, within) {
+            Step::Decided(reply) => Step::Decided(reply),
+            Step::Waits(call) => Step::Waits(self.guard(call)),
+        })
+    }
 
-/// Checks without waiting, or returns an error if the store is remote.
-pub(super) fn check_now<'p>(
-    limiter: &LimiterState,
-    mut charges: Charges<'p>,
-) -> Result<Decision<'p>, Error> {
-    // No request is sent, because its charge could not be refunded if the reply is late.
-    if !limiter.store.is_embedded() {
-        let message = "check_now needs an embedded store, but the store of this limiter is remote; \
-                       use check(..).await";
-        return Err(Error::new(ErrorKind::Invalid, message));
+    /// Makes the decision of a check, which takes the charges, and reports it.
+    #[inline]
+    pub(super) fn decide<'p>(
+        &self,
+        charges: &mut Charges<'p>,
+        reply: StoreReply,
+    ) -> Result<Decision<'p>, Error> {
+        let decision = Decision::new(charges, reply)?;
+        self.0.report(&decision);
+        Ok(decision)
     }
-    if let Some(store) = limiter.memory() {
-        return limiter.check_in_memory(store, &mut charges);
+
+    /// Checks charges again and again, with the reply to the last time.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the store cannot answer, or if the charges are not valid.
+    pub(super) async fn acquire(&self, charges: &Charges<'_>) -> Result<StoreReply, Error> {
+        let call = match self.begin(&mut charges.clone(), None)? {
+            Step::Decided(reply) => return reply,
+            // In a box, because many requests may wait for their turn, each with this future.
+            Step::Waits(call) => Box::new(call),
+        };
+        call.await.1
     }
-    let decided = |charges: &mut Charges<'p>, reply| Ok(limiter.decide_one(charges, reply));
-    limiter.begin(&mut charges, decided, |charges, answer| {
-        let reply = answer?.now().map_err(|_| {
-            let message = "the store says that it is embedded, but its answer is not ready";
-            Error::new(ErrorKind::Protocol, message).with_effect(Effect::Unknown)
-        })?;
-        limiter.decide(charges, reply?)
-    })
+
+    /// Checks without waiting, as [`check_now`](Self::check_now) says.
+    pub(super) fn decide_now<'p>(&self, mut charges: Charges<'p>) -> Result<Decision<'p>, Error> {
+        // No request is sent, because its charge could not be refunded if the reply is late.
+        if !self.0.store.is_embedded() {
+            let message = "check_now needs an embedded store, but the store of this limiter is remote; \
+                           use check(..).await";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        match self.begin(&mut charges, None)? {
+            Step::Decided(reply) => self.decide(&mut charges, reply?),
+            Step::Waits(_) => {
+                let message = "the store says that it is embedded, but its answer is not ready";
+                Err(Error::new(ErrorKind::Protocol, message).with_effect(Effect::Unknown))
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Check<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Check").field("charges", &self.charges).finish_non_exhaustive()
+        let charges =
+            if let Progress::New(charges) = &self.progress { Some(charges) } else { None };
+        f.debug_struct("Check").field("charges", &charges).finish_non_exhaustive()
     }
 }

@@ -1,12 +1,12 @@
 //! The wait of a request in a layer.
 
-use std::{slice, sync::Arc, time::Duration};
+use std::{slice, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 
 use super::{
+    Limiter,
     queue::{MAX_WITHIN, require_timer},
-    state::LimiterState,
     trials::RepeatedCheck,
     until_ready::{MIN_POLL, wait_of},
 };
@@ -20,75 +20,78 @@ use crate::{
 /// longest delay. A request that waits is not denied for it.
 const TOLERANCE: Duration = Duration::from_millis(10);
 
-/// Decides the charges of a request, which waits for at most `max` if it is over a limit.
-///
-/// Unlike in [`until_ready`](super::until_ready::until_ready), a request within its limits does not queue
-/// unless others wait for one of its keys, and it waits in one queue at a time: that of the key with the
-/// longest wait. So a client over its own limit delays no other client with whom it shares a second key.
-/// The decision is not reported.
-pub(super) async fn delayed<'p>(
-    state: &Arc<LimiterState>,
-    charges: Charges<'p>,
-    max: Duration,
-) -> Result<Decision<'p>, Error> {
-    charges.validate()?;
-    let (max, ticket) = (max.min(MAX_WITHIN), state.queue.ticket());
-    let deadline = Instant::now() + max;
-    let check = RepeatedCheck::new(state, charges).await;
-    let request = DelayedRequest { state, check };
-    let (mut position, mut poll) = (request.first_awaited(), MIN_POLL);
-    // 1. Unless other tasks wait for one of its keys, the request is decided at once.
-    let mut resume_at = match position {
-        Some(_) => Instant::now(),
-        None => match request.decide(&mut poll, deadline).await? {
-            Attempt::Final(decision) => return Ok(decision),
-            Attempt::Refused(refused, resume_at) => {
-                position = Some(refused);
-                resume_at
+impl Limiter {
+    /// Decides the charges of a request, which waits for at most `max` if it is over a limit.
+    ///
+    /// Unlike in [`until_ready`](Self::until_ready), a request within its limits does not queue
+    /// unless others wait for one of its keys, and it waits in one queue at a time: that of the key with the
+    /// longest wait. So a client over its own limit delays no other client with whom it shares a second key.
+    /// The decision is not reported.
+    pub(crate) async fn delayed<'p>(
+        &self,
+        charges: Charges<'p>,
+        max: Duration,
+    ) -> Result<Decision<'p>, Error> {
+        charges.validate()?;
+        let (max, ticket) = (max.min(MAX_WITHIN), self.0.queue.ticket());
+        let deadline = Instant::now() + max;
+        let check = RepeatedCheck::new(self, charges).await;
+        let request = DelayedRequest { limiter: self, check };
+        let (mut position, mut poll) = (request.first_awaited(), MIN_POLL);
+        // 1. Unless other tasks wait for one of its keys, the request is decided at once.
+        let mut resume_at = match position {
+            Some(_) => Instant::now(),
+            None => match request.decide(&mut poll, deadline).await? {
+                Attempt::Final(decision) => return Ok(decision),
+                Attempt::Refused(refused, resume_at) => {
+                    position = Some(refused);
+                    resume_at
+                }
+            },
+        };
+        let (mut queue, mut turn, mut end) = (None, None, deadline);
+        loop {
+            // 2. It enters the queue of that key, before those that arrived later, unless its turn would come too
+            //    late.
+            if queue != position {
+                drop(turn.take());
+                queue = position;
+                let charge = &request.check.charges()[position.unwrap_or_default()];
+                let queued = slice::from_ref(charge);
+                // The place is taken before the store is asked. Otherwise later requests could get it.
+                let Ok(place) = self.0.queue.enter(queued, ticket) else {
+                    return Ok(request.check.denial(queued, ticket).await?.0);
+                };
+                if let Some(denial) = request.check.denial_if_late(queued, ticket, deadline).await?
+                {
+                    return Ok(denial);
+                }
+                let is_concurrent = charge.quota().is_concurrent();
+                end = deadline + if is_concurrent { Duration::ZERO } else { max / 8 + TOLERANCE };
+                turn = Some((place, queued));
             }
-        },
-    };
-    let (mut queue, mut turn, mut end) = (None, None, deadline);
-    loop {
-        // 2. It enters the queue of that key, before those that arrived later, unless its turn would come too
-        //    late.
-        if queue != position {
-            drop(turn.take());
-            queue = position;
-            let charge = &request.check.charges()[position.unwrap_or_default()];
-            let queued = slice::from_ref(charge);
-            // The place is taken before the store is asked. Otherwise later requests could get it.
-            let Ok(place) = state.queue.enter(queued, ticket) else {
+            // 3. As the first of those, it waits for its units.
+            if let Some((turn, queued)) = &turn
+                && turn.first(end).await.is_err()
+            {
                 return Ok(request.check.denial(queued, ticket).await?.0);
-            };
-            if let Some(denial) = request.check.denial_if_late(queued, ticket, deadline).await? {
-                return Ok(denial);
             }
-            let is_concurrent = charge.quota().is_concurrent();
-            end = deadline + if is_concurrent { Duration::ZERO } else { max / 8 + TOLERANCE };
-            turn = Some((place, queued));
-        }
-        // 3. As the first of those, it waits for its units.
-        if let Some((turn, queued)) = &turn
-            && turn.first(end).await.is_err()
-        {
-            return Ok(request.check.denial(queued, ticket).await?.0);
-        }
-        if resume_at > Instant::now() {
-            sleep_until(resume_at).await;
-        }
-        match request.decide(&mut poll, end).await? {
-            Attempt::Final(decision) => return Ok(decision),
-            Attempt::Refused(refused, again_at) => {
-                position = Some(refused);
-                resume_at = again_at;
+            if resume_at > Instant::now() {
+                sleep_until(resume_at).await;
+            }
+            match request.decide(&mut poll, end).await? {
+                Attempt::Final(decision) => return Ok(decision),
+                Attempt::Refused(refused, again_at) => {
+                    position = Some(refused);
+                    resume_at = again_at;
+                }
             }
         }
     }
 }
 
 struct DelayedRequest<'l, 'p> {
-    state: &'l Arc<LimiterState>,
+    limiter: &'l Limiter,
     check: RepeatedCheck<'l, 'p>,
 }
 
@@ -106,7 +109,7 @@ impl<'p> DelayedRequest<'_, 'p> {
     fn first_awaited(&self) -> Option<usize> {
         let can_bind = |charge: &Charge<'_>| charge.is_live() && charge.cost() > 0;
         let is_awaited =
-            |charge: &Charge<'_>| can_bind(charge) && self.state.queue.is_awaited(charge);
+            |charge: &Charge<'_>| can_bind(charge) && self.limiter.0.queue.is_awaited(charge);
         let never_passes =
             |charge: &Charge<'_>| charge.is_live() && charge.cost() > charge.quota().capacity();
         let charges = self.check.charges();

@@ -2,16 +2,12 @@
 
 use std::{future::ready, sync::Arc, time::Duration};
 
-use tokio::time::Instant;
-
 use super::{
-    check::{Check, check_now},
-    delay::delayed,
-    permit::{Permit, guard_answer},
+    check::Check,
+    permit::Permit,
     queue::Queue,
     reservation::{Reservation, Reserve},
-    state::{Begun, LimiterState, LimiterStore},
-    until_ready::until_ready,
+    state::{LimiterState, LimiterStore},
 };
 use crate::{
     decision::{Allowed, Decision, Receipt, StoreReply},
@@ -19,8 +15,8 @@ use crate::{
     memory::{MemoryConfig, MemoryStore},
     policy::{Charges, OnFailure},
     quota::Quota,
-    remote::Resilience,
-    store::{Answer, Request, Status, Store},
+    remote::{Resilience, Step},
+    store::{Request, Status, Store},
     telemetry::{self, DenialEvents, DenialLog},
 };
 
@@ -116,7 +112,7 @@ impl Limiter {
     /// [fallback](crate::Resilience::fallback). An embedded store can always answer.
     #[inline]
     pub fn check<'l, 'p>(&'l self, charges: impl Into<Charges<'p>>) -> Check<'l, 'p> {
-        Check::new(&self.0, charges.into())
+        Check::new(self, charges.into())
     }
 
     /// Checks like [`check`](Self::check), and returns the decision at once: for programs without an
@@ -147,7 +143,7 @@ impl Limiter {
     /// if this process could decide the check from its cache. Otherwise, returns an error in the cases
     /// of [`check`](Self::check).
     pub fn check_now<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<Decision<'p>, Error> {
-        check_now(&self.0, charges.into())
+        self.decide_now(charges.into())
     }
 
     /// Checks like [`check`](Self::check), and waits at most `limit` for the store: for callers with a deadline
@@ -185,10 +181,15 @@ impl Limiter {
         limit: Duration,
     ) -> Result<Decision<'p>, Error> {
         let mut charges = charges.into();
-        charges.validate()?;
-        let answer = self.0.store.call_within(Request::Acquire(&charges), limit);
-        let reply = guard_answer(&self.0, &charges, answer).await?;
-        self.0.decide(&mut charges, reply)
+        let reply = match self.begin(&mut charges, Some(limit))? {
+            Step::Decided(reply) => reply,
+            Step::Waits(call) => {
+                let (waited, reply) = call.await;
+                charges = waited;
+                reply
+            }
+        };
+        self.decide(&mut charges, reply?)
     }
 
     /// Returns the decision that [`check`](Self::check) would return, and spends nothing.
@@ -309,7 +310,7 @@ impl Limiter {
         within: Duration,
     ) -> Result<Decision<'p>, Error> {
         let charges = charges.into().or_on_failure(OnFailure::Deny);
-        until_ready(&self.0, charges, within, |_| ready(Ok(()))).await
+        self.until_ready_after(charges, within, |_| ready(Ok(()))).await
     }
 
     /// Returns the status of the store: the state of its breaker, its response time, and the units and
@@ -477,46 +478,6 @@ impl Limiter {
         charges.validate()?;
         let reply = self.0.store.call(Request::Unblock(&charges)).await?;
         Ok(reply.found_keys())
-    }
-
-    /// Waits like [`until_ready`](Self::until_ready). If a charge says [`OnFailure::Deny`], the wait goes on
-    /// while the store cannot answer. Otherwise the error is returned at once.
-    ///
-    /// Awaits `gate` before each check, as soon as it is the turn of this task. The argument of `gate` is the
-    /// deadline. If `gate` returns an error, this function returns the same error, and nothing is charged.
-    pub(crate) async fn until_ready_after<'p, E, G, F>(
-        &self,
-        charges: Charges<'p>,
-        within: Duration,
-        gate: G,
-    ) -> Result<Decision<'p>, E>
-    where
-        E: From<Error>,
-        G: Fn(Instant) -> F,
-        F: Future<Output = Result<(), E>>,
-    {
-        until_ready(&self.0, charges, within, gate).await
-    }
-
-    /// Decides the charges of a request, which waits for at most `max` if it is over a limit. The decision
-    /// is not reported.
-    pub(crate) async fn delayed<'p>(
-        &self,
-        charges: Charges<'p>,
-        max: Duration,
-    ) -> Result<Decision<'p>, Error> {
-        delayed(&self.0, charges, max).await
-    }
-
-    /// Starts a check, for callers that use an answer that is ready at once without a future.
-    #[inline(never)]
-    pub(crate) fn begin(&self, charges: &mut Charges<'_>) -> Result<Begun, Error> {
-        self.0.begin(charges, |_, reply| Ok(Ok(reply)), |_, answer| answer.map(Err))
-    }
-
-    /// Wraps the answer to a check, so that its units in flight are released if nothing awaits it any more.
-    pub(crate) fn guard(&self, charges: &Charges<'_>, answer: Answer) -> Answer {
-        guard_answer(&self.0, charges, answer)
     }
 
     /// Returns a guard of the units that an admitted check holds in flight, if there are any.

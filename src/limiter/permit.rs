@@ -9,14 +9,13 @@ use std::{
 
 use tokio::{runtime::Handle, time::Instant};
 
-use super::{in_flight::PermitId, state::LimiterState};
+use super::{Limiter, in_flight::PermitId, state::LimiterState};
 use crate::{
-    decision::{Decision, Receipt, Source, StoreReply},
-    error::Error,
-    policy::{Charge, Charges},
+    decision::{Decision, Receipt, Source},
+    policy::Charge,
     quota::Quota,
+    remote::{Answered, Call, Step},
     runtime::runtime_with_timer,
-    store::Answer,
 };
 
 /// A guard of the units that an admitted check holds under concurrency limits. The units are renewed until it
@@ -73,86 +72,85 @@ const LATE_PER_EXPIRY: u32 = 8;
 /// The number of times that a check is made. Its last answer is never too late.
 const MAX_CHECKS: u32 = 3;
 
-/// Wraps the answer to a check that takes units in flight, so that they are released if the caller stops
-/// waiting. Otherwise a client that hangs up would hold a unit until it expires.
-pub(super) fn guard_answer(
-    limiter: &Arc<LimiterState>,
-    charges: &Charges<'_>,
-    answer: Answer,
-) -> Answer {
-    let expiries = charges.iter().map(Charge::quota).filter(|quota| quota.is_concurrent());
-    match expiries.map(Quota::window).min() {
-        None => answer,
-        Some(expiry) => Answer::pending(check_in_time(
-            Arc::clone(limiter),
-            charges.clone().into_owned(),
-            expiry / LATE_PER_EXPIRY,
-            answer,
-        )),
+impl Limiter {
+    /// Wraps a check that takes units in flight, so that they are released if the caller stops waiting.
+    /// Otherwise a client that hangs up would hold a unit until it expires.
+    pub(super) fn guard<'p>(&self, call: Call<'p>) -> Call<'p> {
+        let quotas = call.charges().iter().map(Charge::quota);
+        match quotas.filter(|quota| quota.is_concurrent()).map(Quota::window).min() {
+            None => call,
+            Some(expiry) => {
+                let latest = expiry / LATE_PER_EXPIRY;
+                Call::boxed(check_in_time(self.clone(), call.into_owned(), latest))
+            }
+        }
     }
 }
 
-/// Waits for the answer to a check that takes units in flight. If it comes too late, the units are refunded, and the
+/// Waits for a check that takes units in flight. If its reply comes too late, the units are refunded, and the
 /// check is made again: they may have expired, because the runtime of the caller was not polled.
 async fn check_in_time(
-    limiter: Arc<LimiterState>,
-    charges: Charges<'static>,
+    limiter: Limiter,
+    mut call: Call<'static>,
     latest: Duration,
-    mut answer: Answer,
-) -> Result<StoreReply, Error> {
-    for _ in 1..MAX_CHECKS {
+) -> Answered<'static> {
+    let mut checks = 1;
+    loop {
         let asked = Instant::now();
-        let reply = AwaitedCheck::new(&limiter, &charges, answer).await?;
-        if asked.elapsed() <= latest || reply.source == Source::Fallback {
-            return Ok(reply);
+        let runtime = runtime_with_timer();
+        let awaited = AwaitedCheck { limiter: limiter.clone(), runtime, call: Some(call) };
+        let (mut charges, reply) = awaited.await;
+        let Ok(reply) = reply else { return (charges, reply) };
+        if checks == MAX_CHECKS || asked.elapsed() <= latest || reply.source == Source::Fallback {
+            return (charges, Ok(reply));
         }
-        let decision = Decision::new(&mut charges.clone(), reply.clone())?;
-        let Decision::Allowed(allowed) = decision else { return Ok(reply) };
-        limiter.refund(&allowed.into_receipt()).await?;
-        answer = limiter.acquire(&charges);
+        let receipt = match Decision::new(&mut charges.clone(), reply.clone()) {
+            Ok(Decision::Allowed(allowed)) => allowed.into_receipt(),
+            Ok(Decision::Denied(_)) => return (charges, Ok(reply)),
+            Err(error) => return (charges, Err(error)),
+        };
+        if let Err(error) = limiter.refund(&receipt).await {
+            return (charges, Err(error));
+        }
+        match limiter.0.store.acquire(&mut charges, None) {
+            Step::Decided(reply) => return (charges, reply),
+            Step::Waits(again) => call = again,
+        }
+        checks += 1;
     }
-    AwaitedCheck::new(&limiter, &charges, answer).await
 }
 
-/// A check that takes units in flight, and whose answer is awaited.
+/// A check that takes units in flight, and that waits for the store.
 struct AwaitedCheck {
-    limiter: Arc<LimiterState>,
-    charges: Charges<'static>,
-    /// The runtime of the answer. A task of it waits for the answer if the caller does not.
+    limiter: Limiter,
+    /// The runtime of the call. A task of it waits for the reply if the caller does not.
     runtime: Option<Handle>,
-    /// `None` once it is there.
-    answer: Option<Answer>,
-}
-
-impl AwaitedCheck {
-    fn new(limiter: &Arc<LimiterState>, charges: &Charges<'static>, answer: Answer) -> Self {
-        let (charges, runtime) = (charges.clone(), runtime_with_timer());
-        Self { limiter: Arc::clone(limiter), charges, runtime, answer: Some(answer) }
-    }
+    /// `None` once it has ended.
+    call: Option<Call<'static>>,
 }
 
 impl Future for AwaitedCheck {
-    type Output = Result<StoreReply, Error>;
+    type Output = Answered<'static>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = self.answer.as_mut().expect("polled after it was ready");
-        let reply = ready!(Pin::new(answer).poll(cx));
-        self.answer = None;
-        Poll::Ready(reply)
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered<'static>> {
+        let call = self.call.as_mut().expect("polled after it was ready");
+        let answered = ready!(Pin::new(call).poll(cx));
+        self.call = None;
+        Poll::Ready(answered)
     }
 }
 
 impl Drop for AwaitedCheck {
     fn drop(&mut self) {
-        let Some(answer) = self.answer.take() else { return };
+        let Some(call) = self.call.take() else { return };
         let Some(runtime) = self.runtime.take() else { return };
-        let (limiter, mut charges) = (Arc::clone(&self.limiter), std::mem::take(&mut self.charges));
+        let limiter = self.limiter.clone();
         runtime.spawn(async move {
-            if let Ok(reply) = answer.await
+            if let (mut charges, Ok(reply)) = call.await
                 && let Ok(decision) = Decision::new(&mut charges, reply)
                 && let Some(receipt) = decision.in_flight()
             {
-                limiter.release(receipt);
+                limiter.0.release(receipt);
             }
         });
     }

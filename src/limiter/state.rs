@@ -1,14 +1,14 @@
 //! The state that a limiter and its clones share.
 
-use std::{any::Any, time::Duration};
+use std::{any::Any, mem, time::Duration};
 
 use super::{in_flight::UnitsInFlight, queue::Queue};
 use crate::{
-    decision::{Decision, OneReply, Receipt, StoreReply},
+    decision::{Decision, Receipt, StoreReply},
     error::Error,
     memory::MemoryStore,
     policy::{Charge, Charges},
-    remote::{Pipeline, Resilience},
+    remote::{Call, Pipeline, Resilience, Step},
     runtime::RunningFlag,
     store::{Answer, NodeId, Request, Status, Store},
     telemetry::{self, DenialLog},
@@ -35,35 +35,6 @@ impl LimiterState {
         }
     }
 
-    /// Starts a check. The result is that of `decided` if this process decides the only charge (its memory,
-    /// its leases, or its fallback while the breaker is open). Otherwise it is that of `asked`, which gets
-    /// the answer of the store, or an error if the charges are not valid.
-    ///
-    /// Functions take the reply, because a reply that is returned is copied several times on its way to the
-    /// decision (`benches/resilience.rs`: from stock, breaker open).
-    #[inline(always)]
-    pub(super) fn begin<'p, T>(
-        &self,
-        charges: &mut Charges<'p>,
-        decided: impl FnOnce(&mut Charges<'p>, OneReply) -> T,
-        asked: impl FnOnce(&mut Charges<'p>, Result<Answer, Error>) -> T,
-    ) -> T {
-        if let [charge] = &**charges {
-            match &self.store {
-                LimiterStore::Memory(store) => {
-                    let reply = store.acquire_one(charge);
-                    return decided(charges, reply);
-                }
-                LimiterStore::Embedded(_) => {}
-                LimiterStore::Remote(pipeline) => {
-                    return pipeline.acquire_one(charges, decided, asked);
-                }
-            }
-        }
-        let answer = charges.validate().map(|()| self.acquire(charges));
-        asked(charges, answer)
-    }
-
     /// Returns the memory store, if the limiter has one.
     #[inline]
     pub(super) fn memory(&self) -> Option<&MemoryStore> {
@@ -82,91 +53,6 @@ impl LimiterState {
         self.memory().filter(|_| is_held)
     }
 
-    /// Checks with the memory store.
-    ///
-    /// The reply to one charge is not borrowed before it is moved into the decision, so that the compiler
-    /// writes it there: without this path, a check takes 1.2 times as long (`benches/check.rs`, one charge
-    /// beside governor).
-    #[inline(never)]
-    pub(super) fn check_in_memory<'p>(
-        &self,
-        store: &MemoryStore,
-        charges: &mut Charges<'p>,
-    ) -> Result<Decision<'p>, Error> {
-        match &**charges {
-            [charge] if !telemetry::reports_decisions() => {
-                let reply = store.acquire_one(charge);
-                Ok(Decision::of_one(charges, reply))
-            }
-            _ => self.check_several_in_memory(store, charges),
-        }
-    }
-
-    #[inline(never)]
-    fn check_several_in_memory<'p>(
-        &self,
-        store: &MemoryStore,
-        charges: &mut Charges<'p>,
-    ) -> Result<Decision<'p>, Error> {
-        charges.validate()?;
-        let reply = store.acquire(charges);
-        self.decide(charges, reply)
-    }
-
-    /// Starts a check of these valid charges.
-    #[inline]
-    pub(super) fn acquire(&self, charges: &[Charge<'_>]) -> Answer {
-        self.store.call(Request::Acquire(charges))
-    }
-
-    /// Makes the decision of a check with one charge, and reports it.
-    ///
-    /// The common case borrows nothing of the decision before it is returned, so that the compiler
-    /// writes it where the caller needs it.
-    #[inline(always)]
-    pub(super) fn decide_one<'p>(
-        &self,
-        charges: &mut Charges<'p>,
-        reply: OneReply,
-    ) -> Decision<'p> {
-        if telemetry::reports_decisions() {
-            return self.decide_and_report(charges, reply);
-        }
-        Decision::of_one(charges, reply)
-    }
-
-    #[inline(never)]
-    fn decide_and_report<'p>(&self, charges: &mut Charges<'p>, reply: OneReply) -> Decision<'p> {
-        let decision = Decision::of_one(charges, reply);
-        self.report(&decision);
-        decision
-    }
-
-    /// Makes the decision of a check, and reports it. Like [`decide_one`](Self::decide_one), the common case
-    /// borrows nothing of the decision.
-    #[inline]
-    pub(super) fn decide<'p>(
-        &self,
-        charges: &mut Charges<'p>,
-        reply: StoreReply,
-    ) -> Result<Decision<'p>, Error> {
-        if telemetry::reports_decisions() || charges.iter().any(Charge::is_trial) {
-            return self.decide_several_and_report(charges, reply);
-        }
-        Decision::new(charges, reply)
-    }
-
-    #[inline(never)]
-    fn decide_several_and_report<'p>(
-        &self,
-        charges: &mut Charges<'p>,
-        reply: StoreReply,
-    ) -> Result<Decision<'p>, Error> {
-        let decision = Decision::new(charges, reply)?;
-        self.report(&decision);
-        Ok(decision)
-    }
-
     pub(super) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {
         self.store.call(Request::Refund(receipt)).await
     }
@@ -183,14 +69,10 @@ impl LimiterState {
     }
 }
 
-/// The start of a check: the reply if this process has decided the only charge (its memory, its leases, or
-/// its fallback while the breaker is open), or else the answer of the store.
-pub(crate) type Begun = Result<OneReply, Answer>;
-
 /// The store of a limiter.
 ///
-/// The memory store is not behind a pointer, so that a check of it is compiled as one function, and
-/// its reply is written where the [`Decision`] needs it (`benches/check.rs`).
+/// The memory store is not behind a pointer, so that the compiler knows which code a check runs
+/// (`benches/check.rs`).
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "each limiter has one, on the heap")]
 pub(super) enum LimiterStore {
@@ -234,20 +116,32 @@ impl LimiterStore {
         }
     }
 
+    /// Begins a check, which waits no longer than `within` for a remote store.
     #[inline]
+    pub(super) fn acquire<'p>(
+        &self,
+        charges: &mut Charges<'p>,
+        within: Option<Duration>,
+    ) -> Step<Call<'p>> {
+        match self {
+            Self::Memory(store) => Step::Decided(Ok(store.acquire(charges))),
+            Self::Embedded(store) => match store.call(Request::Acquire(charges), None).now() {
+                Ok(reply) => Step::Decided(reply),
+                Err(answer) => {
+                    let charges = mem::take(charges).into_owned();
+                    Step::Waits(Call::boxed(async move { (charges, answer.await) }))
+                }
+            },
+            Self::Remote(pipeline) => pipeline.acquire(charges, within),
+        }
+    }
+
+    /// Executes a request that is not a check.
     pub(super) fn call(&self, request: Request<'_>) -> Answer {
         match self {
             Self::Memory(store) => store.call(request, None),
             Self::Embedded(store) => store.call(request, None),
             Self::Remote(pipeline) => pipeline.call(request),
-        }
-    }
-
-    /// Executes a request like [`call`](Self::call), and waits no longer than `limit`.
-    pub(super) fn call_within(&self, request: Request<'_>, limit: Duration) -> Answer {
-        match self {
-            Self::Memory(_) | Self::Embedded(_) => self.call(request),
-            Self::Remote(pipeline) => pipeline.call_within(request, limit),
         }
     }
 

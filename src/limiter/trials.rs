@@ -1,14 +1,13 @@
 //! The charges of a request that may wait and is checked several times.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::{task::yield_now, time::Instant};
 
 use super::{
-    permit::guard_answer,
+    Limiter,
     queue::{MAX_WITHIN, Ticket},
-    state::LimiterState,
 };
 use crate::{
     algorithm::Ahead,
@@ -22,7 +21,7 @@ use crate::{
 /// The charges of a request that is checked until it is admitted. Its trials are decided once, when it
 /// arrives, because a wait for the live limits is not one for the limit on trial.
 pub(super) struct RepeatedCheck<'l, 'p> {
-    state: &'l Arc<LimiterState>,
+    limiter: &'l Limiter,
     charges: Charges<'p>,
     /// The same charges, in which each trial costs 0 units.
     repeated: Charges<'p>,
@@ -35,18 +34,18 @@ const MAX_LOOKS: u32 = 3;
 
 impl<'l, 'p> RepeatedCheck<'l, 'p> {
     /// Decides the trials. If the store fails, they spend nothing.
-    pub(super) async fn new(state: &'l Arc<LimiterState>, charges: Charges<'p>) -> Self {
+    pub(super) async fn new(limiter: &'l Limiter, charges: Charges<'p>) -> Self {
         if !charges.iter().any(Charge::is_trial) {
-            return Self { state, repeated: charges.clone(), charges, trials: Vec::new() };
+            return Self { limiter, repeated: charges.clone(), charges, trials: Vec::new() };
         }
         let positions = (0..charges.len()).filter(|position| charges[*position].is_trial());
-        let trials: Vec<_> = charges.iter().filter(|charge| charge.is_trial()).cloned().collect();
-        let reply = state.acquire(&trials).await;
+        let trials = charges.iter().filter(|charge| charge.is_trial()).cloned().collect();
+        let reply = limiter.acquire(&trials).await;
         let replies = reply.map_or_else(|_| Vec::new(), |reply| reply.charges.to_vec());
         let trials = positions.zip(replies).collect();
         let free =
             |charge: Charge<'p>| if charge.is_trial() { charge.with_cost(0) } else { charge };
-        Self { state, repeated: charges.clone().into_iter().map(free).collect(), charges, trials }
+        Self { limiter, repeated: charges.clone().into_iter().map(free).collect(), charges, trials }
     }
 
     pub(super) fn charges(&self) -> &Charges<'p> {
@@ -55,8 +54,7 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
 
     /// Checks the charges once more.
     pub(super) async fn acquire(&self) -> Result<StoreReply, Error> {
-        let answer = self.state.acquire(&self.repeated);
-        let reply = guard_answer(self.state, &self.repeated, answer).await?;
+        let reply = self.limiter.acquire(&self.repeated).await?;
         Ok(self.with_trials(reply))
     }
 
@@ -84,7 +82,7 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
             // Beside a remote store, the queue may have changed meanwhile. Units of a task that was admitted are counted
             // twice, until it has read its reply and leaves the queue. Units of a task that arrived earlier are
             // counted once its check is refused and it enters the queue.
-            if is_last || self.state.store.is_embedded() {
+            if is_last || self.limiter.0.store.is_embedded() {
                 return Ok(late);
             }
             yield_now().await;
@@ -120,7 +118,7 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
             _ => charge.clone(),
         });
         let asked: Vec<_> = asked.collect();
-        let mut reply = self.state.store.call(Request::Peek(&asked)).await?;
+        let mut reply = self.limiter.0.store.call(Request::Peek(&asked)).await?;
         let mut longest = None;
         for (line, turn) in reply.charges.iter_mut().zip(&turns) {
             let Some((quota, ahead)) = turn.as_ref() else { continue };
@@ -144,11 +142,11 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
     /// Returns the quota by which the store counts a charge, and the units ahead of it in its queue, if there
     /// are any.
     fn ahead(&self, charge: &Charge<'_>, ticket: Ticket) -> (Quota, Option<Ahead>) {
-        let quota = match self.state.store.is_embedded() {
+        let quota = match self.limiter.0.store.is_embedded() {
             true => *charge.quota(),
             false => charge.quota().counted(),
         };
-        (quota, self.state.queue.ahead(charge, &quota, ticket))
+        (quota, self.limiter.0.queue.ahead(charge, &quota, ticket))
     }
 
     /// Puts the replies to the trials into the reply to all charges.

@@ -1,12 +1,12 @@
 //! Waiting for a turn.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::{
+    Limiter,
     queue::{MAX_WITHIN, require_timer},
-    state::LimiterState,
     trials::RepeatedCheck,
 };
 use crate::{
@@ -24,59 +24,65 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const MIN_POLL: Duration = Duration::from_millis(5);
 const MAX_POLL: Duration = Duration::from_millis(100);
 
-/// Waits until the store admits the check, as [`Limiter::until_ready_after`](crate::Limiter) says.
-pub(super) async fn until_ready<'p, E, G, F>(
-    state: &Arc<LimiterState>,
-    charges: Charges<'p>,
-    within: Duration,
-    gate: G,
-) -> Result<Decision<'p>, E>
-where
-    E: From<Error>,
-    G: Fn(Instant) -> F,
-    F: Future<Output = Result<(), E>>,
-{
-    charges.validate()?;
-    let deadline = Instant::now() + within.min(MAX_WITHIN);
-    let mut enforced = charges.iter().filter(|charge| charge.is_live());
-    let waits_for_store = enforced.any(|charge| charge.on_failure() == OnFailure::Deny);
-    let check = RepeatedCheck::new(state, charges).await;
-    let ticket = state.queue.ticket();
-    let turn = state.queue.enter(check.charges(), ticket)?;
-    // Without a reply of the store, the task waits for its turn.
-    if let Ok(Some(denial)) = check.denial_if_late(check.charges(), ticket, deadline).await {
-        state.report(&denial);
-        return Ok(denial);
-    }
-    turn.first(deadline).await?;
-    let (mut pause, mut poll) = (MIN_PAUSE, MIN_POLL);
-    let decision = loop {
-        gate(deadline).await?;
-        let result = check.acquire().await;
-        turn.set_store_down(result.is_err());
-        let wait = match result {
-            Ok(reply) => match Decision::new(&mut check.charges().clone(), reply)? {
-                Decision::Denied(denied) => match wait_of(&denied, &mut poll) {
-                    Some(wait) if Instant::now() + wait <= deadline => wait,
-                    _ => break Decision::Denied(denied),
+impl Limiter {
+    /// Waits like [`until_ready`](Self::until_ready). If a charge says [`OnFailure::Deny`], the wait goes on
+    /// while the store cannot answer. Otherwise the error is returned at once.
+    ///
+    /// Awaits `gate` before each check, as soon as it is the turn of this task. The argument of `gate` is the
+    /// deadline. If `gate` returns an error, this function returns the same error, and nothing is charged.
+    pub(crate) async fn until_ready_after<'p, E, G, F>(
+        &self,
+        charges: Charges<'p>,
+        within: Duration,
+        gate: G,
+    ) -> Result<Decision<'p>, E>
+    where
+        E: From<Error>,
+        G: Fn(Instant) -> F,
+        F: Future<Output = Result<(), E>>,
+    {
+        charges.validate()?;
+        let deadline = Instant::now() + within.min(MAX_WITHIN);
+        let mut enforced = charges.iter().filter(|charge| charge.is_live());
+        let waits_for_store = enforced.any(|charge| charge.on_failure() == OnFailure::Deny);
+        let check = RepeatedCheck::new(self, charges).await;
+        let ticket = self.0.queue.ticket();
+        let turn = self.0.queue.enter(check.charges(), ticket)?;
+        // Without a reply of the store, the task waits for its turn.
+        if let Ok(Some(denial)) = check.denial_if_late(check.charges(), ticket, deadline).await {
+            self.0.report(&denial);
+            return Ok(denial);
+        }
+        turn.first(deadline).await?;
+        let (mut pause, mut poll) = (MIN_PAUSE, MIN_POLL);
+        let decision = loop {
+            gate(deadline).await?;
+            let result = check.acquire().await;
+            turn.set_store_down(result.is_err());
+            let wait = match result {
+                Ok(reply) => match Decision::new(&mut check.charges().clone(), reply)? {
+                    Decision::Denied(denied) => match wait_of(&denied, &mut poll) {
+                        Some(wait) if Instant::now() + wait <= deadline => wait,
+                        _ => break Decision::Denied(denied),
+                    },
+                    allowed => break allowed,
                 },
-                allowed => break allowed,
-            },
-            Err(error) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() || !waits_for_store || !may_pass(&error) {
-                    return Err(error.into());
+                Err(error) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() || !waits_for_store || !may_pass(&error) {
+                        return Err(error.into());
+                    }
+                    let wait = pause.min(left);
+                    pause = (2 * pause).min(MAX_PAUSE);
+                    wait
                 }
-                let wait = pause.min(left);
-                pause = (2 * pause).min(MAX_PAUSE);
-                wait
-            }
+            };
+            require_timer()?;
+            tokio::time::sleep(wait).await;
         };
-        require_timer()?;
-        tokio::time::sleep(wait).await;
-    };
-    state.report(&decision);
-    Ok(decision)
+        self.0.report(&decision);
+        Ok(decision)
+    }
 }
 
 /// Returns the time until the next check. A unit in flight may be released at any time, so under a

@@ -6,19 +6,25 @@ use smallvec::SmallVec;
 
 use super::{
     entry_id::EntryId,
-    shard::MemoryShard,
+    shard::{MemoryShard, Rank},
     shards::{NewKeys, Shards},
 };
-use crate::{clock::Timestamp, policy::Charge};
+use crate::{
+    algorithm::KeyState,
+    clock::Timestamp,
+    decision::ChargeReply,
+    policy::Charge,
+    store::{Request, decide::States},
+};
 
 /// The place of the entry of one charge.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Location {
-    pub(super) id: EntryId,
+struct Location {
+    id: EntryId,
     /// The index among the locked shards.
-    pub(super) shard: usize,
+    shard: usize,
     /// `None` for a key without an entry: it has spent nothing before this check.
-    pub(super) position: Option<usize>,
+    position: Option<usize>,
 }
 
 /// The shards of a check, and the places of its entries. The shards are locked in the order of their
@@ -31,17 +37,9 @@ pub(super) struct LockedShards<'s> {
 }
 
 /// A locked shard, and its number.
-pub(super) struct LockedShard<'s> {
+struct LockedShard<'s> {
     number: usize,
-    pub(super) guard: MutexGuard<'s, MemoryShard>,
-}
-
-impl Location {
-    /// Returns the location of an entry in the only shard that is locked.
-    #[inline]
-    pub(super) fn in_shard(shard: &MemoryShard, id: EntryId) -> Self {
-        Self { id, shard: 0, position: shard.position(id) }
-    }
+    guard: MutexGuard<'s, MemoryShard>,
 }
 
 impl<'s> LockedShards<'s> {
@@ -54,11 +52,11 @@ impl<'s> LockedShards<'s> {
 
     /// Locks the shards of all charges, and locates their entries.
     #[inline]
-    pub(super) fn lock(&mut self, charges: &[Charge<'_>]) {
+    pub(super) fn lock(&mut self, request: Request<'_>) {
         let mut numbers = SmallVec::<[usize; 4]>::new();
         let mut hashed = None;
         let store = self.store;
-        for charge in charges {
+        for charge in request.charges() {
             // Several policies for one key are common: the key is hashed once.
             let hash = match hashed {
                 Some((key, hash)) if key == charge.key() => hash,
@@ -89,37 +87,14 @@ impl<'s> LockedShards<'s> {
         })
     }
 
-    /// Returns the locked shards, and the location of the entry of each charge.
+    /// Notes the standings of the keys after a decision at `now`.
     #[inline]
-    pub(super) fn entries(&mut self) -> (&mut [LockedShard<'s>], &[Location]) {
-        (&mut self.shards, &self.locations)
-    }
-
-    /// Returns whether every live charge passes.
-    #[inline]
-    pub(super) fn all_pass(&mut self, charges: &[Charge<'_>], now: Timestamp) -> bool {
-        let (shards, locations) = self.entries();
-        let mut live = charges.iter().zip(locations).filter(|(charge, _)| charge.is_live());
-        live.all(|(charge, location)| match location.position {
-            Some(position) => {
-                let state = &mut shards[location.shard].guard.entry(position).state;
-                state.affords(charge.quota(), now, charge.cost())
+    pub(super) fn rank(&mut self, replies: &[ChargeReply], now: Timestamp) {
+        for (location, reply) in self.locations.iter().zip(replies) {
+            if let Some(position) = location.position {
+                let shard = &mut self.shards[location.shard].guard;
+                shard.entry(position).rank = Rank::new(&reply.standing, now);
             }
-            None => charge.cost() <= charge.quota().capacity(),
-        })
-    }
-
-    /// Makes room for the keys without an entry whose charges will spend.
-    #[inline]
-    pub(super) fn make_room(
-        &mut self,
-        charges: &[Charge<'_>],
-        now: Timestamp,
-        spends: &dyn Fn(&Charge<'_>) -> bool,
-    ) {
-        let mut lines = charges.iter().zip(&self.locations);
-        if lines.any(|(charge, location)| is_new(charge, location, spends)) {
-            self.make_room_for_some(charges, now, spends);
         }
     }
 
@@ -160,6 +135,53 @@ impl<'s> LockedShards<'s> {
                 location.shard = found.unwrap_or_default();
             }
             location.position = shards[location.shard].guard.position(location.id);
+        }
+    }
+}
+
+impl States for LockedShards<'_> {
+    #[inline]
+    fn get(&mut self, index: usize) -> Option<&mut KeyState> {
+        let Location { id, shard, position } = self.locations[index];
+        let shard = &mut self.shards[shard].guard;
+        // An earlier charge of this check may have created the entry.
+        let position = position.or_else(|| shard.position(id))?;
+        Some(&mut shard.entry(position).state)
+    }
+
+    #[inline]
+    fn get_or_insert(&mut self, index: usize, charge: &Charge<'_>) -> &mut KeyState {
+        let location = &mut self.locations[index];
+        let shard = &mut self.shards[location.shard].guard;
+        let position = location.position.or_else(|| shard.position(location.id));
+        let position = position.unwrap_or_else(|| {
+            let state = KeyState::new(charge.quota().algorithm());
+            shard.insert(location.id, state, &self.store.usage)
+        });
+        location.position = Some(position);
+        &mut shard.entry(position).state
+    }
+
+    fn remove(&mut self, index: usize) {
+        let Location { id, shard, .. } = self.locations[index];
+        let shard = &mut self.shards[shard].guard;
+        if let Some(position) = shard.position(id) {
+            shard.remove(position, &self.store.usage);
+        }
+        // The last entry of the shard has moved to the position.
+        self.locate();
+    }
+
+    #[inline]
+    fn make_room(
+        &mut self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        spends: &dyn Fn(&Charge<'_>) -> bool,
+    ) {
+        let mut lines = charges.iter().zip(&self.locations);
+        if lines.any(|(charge, location)| is_new(charge, location, spends)) {
+            self.make_room_for_some(charges, now, spends);
         }
     }
 }

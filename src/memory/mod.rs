@@ -1,6 +1,5 @@
 //! The embedded store: standings in this process, bounded in keys and in bytes.
 
-mod block;
 mod config;
 mod decide;
 mod entry_id;

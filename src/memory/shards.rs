@@ -165,10 +165,7 @@ impl NewKeys<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        memory::decide::{Mode, decide_one},
-        policy::Policy,
-    };
+    use crate::{memory::decide::execute, policy::Policy, store::Request};
 
     /// Without the balance, shards keep the sizes at which the store became full.
     #[test]
@@ -184,12 +181,9 @@ mod tests {
                     let smallest = lens().min();
                     assert!(smallest < Some(PER_SHARD * 5 / 8), "{smallest:?}: balanced by chance");
                 }
-                let _ = decide_one(
-                    &shards,
-                    &policy.charge(key, 1),
-                    Timestamp::from_micros(key),
-                    Mode::Acquire,
-                );
+                let charges = [policy.charge(key, 1)];
+                let request = Request::Acquire(&charges);
+                let _ = execute(&shards, request, Timestamp::from_micros(key));
             }
             assert_eq!(lens().sum::<usize>(), KEYS);
             let smallest = lens().min();

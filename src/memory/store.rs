@@ -2,19 +2,18 @@
 
 use super::{
     MemoryConfig,
-    block::{block, unblock},
-    decide::{Mode, Replies, decide, decide_entry, decide_one},
+    decide::{decide_entry, execute},
     entry_id::EntryId,
-    shard::Rank,
     shards::Shards,
     usage::size_text,
 };
 use crate::{
-    algorithm,
     clock::Timestamp,
-    decision::{ChargeReply, Mark, OneReply, Receipt, ReceiptLine, Standing, Verdict},
+    decision::{ChargeReply, Mark, OneReply, Receipt},
     policy::Charge,
-    store::{Answer, MemoryStats, Request, Source, Status, Store, StoreReply, Traits},
+    store::{
+        Answer, MemoryStats, Request, Source, Status, Store, StoreReply, Traits, decide::Mode,
+    },
 };
 
 /// A store of standings in this process: the store of
@@ -96,17 +95,9 @@ impl MemoryStore {
         stats
     }
 
-    /// Decides a check of one charge now.
-    #[inline(always)]
-    pub(crate) fn acquire_one(&self, charge: &Charge<'_>) -> OneReply {
-        let time = self.0.clock.now();
-        let reply = decide_one(&self.0, charge, time, Mode::Acquire);
-        OneReply { time, source: Source::Local, reply }
-    }
-
-    /// Decides a check of one charge now, like [`acquire_one`](Self::acquire_one). Returns the
+    /// Decides a check of one charge now. Returns the
     /// [`name`](Self::name) of the charge as well, with which its units are [released](Self::release_named).
-    #[inline(always)]
+    #[inline]
     pub(crate) fn acquire_held(&self, charge: &Charge<'_>) -> (u128, OneReply) {
         let (time, id) = (self.0.clock.now(), self.0.secret.entry(charge));
         let reply = decide_entry(&self.0, id, charge, time, Mode::Acquire);
@@ -122,15 +113,7 @@ impl MemoryStore {
     /// Executes a request at `time`.
     #[inline]
     pub(crate) fn call_at(&self, request: Request<'_>, time: Timestamp) -> StoreReply {
-        let charges = match request {
-            Request::Acquire(charges) => decide(&self.0, charges, time, Mode::Acquire),
-            Request::Peek(charges) => decide(&self.0, charges, time, Mode::Peek),
-            Request::Force(charges) => decide(&self.0, charges, time, Mode::Force),
-            Request::Refund(receipt) => self.refund(receipt, time),
-            Request::Reset(charges) => self.reset(charges, time),
-            Request::Block(charges, duration) => block(&self.0, charges, duration, time),
-            Request::Unblock(charges) => unblock(&self.0, charges, time),
-        };
+        let charges = execute(&self.0, request, time);
         StoreReply { time, source: Source::Local, charges }
     }
 
@@ -166,48 +149,6 @@ impl MemoryStore {
         if let Some(position) = shard.position(id) {
             shard.entry(position).state.release(mark, units);
         }
-    }
-
-    fn refund(&self, receipt: &Receipt, now: Timestamp) -> Replies {
-        receipt.lines().iter().map(|line| self.refund_line(line, now)).collect()
-    }
-
-    fn refund_line(&self, line: &ReceiptLine, now: Timestamp) -> ChargeReply {
-        let (charge, mark) = (line.charge(), line.mark());
-        let quota = charge.quota_in_force();
-        let id = self.0.secret.entry(charge);
-        let mut shard = self.0.lock(self.0.shard_of(id));
-        let (units, standing) = match shard.position(id) {
-            None => (0, Standing::full(quota.capacity())),
-            Some(position) => {
-                let now = shard.time(Some(position), now, &*self.0.clock);
-                let refund =
-                    algorithm::Refund { quota: *charge.quota(), units: line.units(), mark };
-                let entry = shard.entry(position);
-                let units = entry.state.refund(&quota, now, &refund);
-                let standing = entry.state.standing(&quota, now, 0);
-                entry.rank = Rank::new(&standing, now);
-                (units, standing)
-            }
-        };
-        ChargeReply { verdict: Verdict::Passed, units, standing, mark }
-    }
-
-    fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> Replies {
-        let reset = |charge: &Charge<'_>| {
-            let id = self.0.secret.entry(charge);
-            let mut shard = self.0.lock(self.0.shard_of(id));
-            let position = shard.position(id);
-            let now = shard.time(position, now, &*self.0.clock);
-            let is_found = position.is_some_and(|position| {
-                let standing = shard.entry(position).state.standing(charge.quota(), now, 0);
-                shard.remove(position, &self.0.usage);
-                standing.reset_after > 0
-            });
-            let (units, standing) = (is_found.into(), Standing::full(charge.quota().capacity()));
-            ChargeReply { verdict: Verdict::Passed, units, standing, mark: Mark::default() }
-        };
-        charges.iter().map(reset).collect()
     }
 }
 

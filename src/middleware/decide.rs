@@ -3,7 +3,6 @@
 use std::{
     mem,
     pin::Pin,
-    slice,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
@@ -18,13 +17,16 @@ use super::{
     respond::DenialFormat,
 };
 use crate::{
-    decision::{Decision, Denied, OneReply, Outcomes, StoreReply, Verdict},
+    decision::{Decision, Denied, StoreReply},
     error::Error,
     limiter::{Limiter, Permit},
-    outcome::{self, DenialBody, ResponseHooks, Settlement},
+    outcome::{DenialBody, Settlement},
     policy::{Charges, FailurePolicy},
-    rule::{ApplicableRules, PendingLookups, RequestFn, Rule, Rules, route},
-    store::Answer,
+    remote::{Call, Step},
+    rule::{
+        ApplicableRules, PendingLookups, RequestCharges, RequestFn, ResponseHooks, Rule, Rules,
+        route,
+    },
     telemetry::{self, Announcement, FirstRequests},
 };
 
@@ -90,7 +92,7 @@ pub(super) enum PendingDecision {
     /// The rows that the rules need are being loaded.
     LookingUp(ApplicableRules, PendingLookups),
     /// A request to a remote store is in flight.
-    Checking { answer: Answer, charges: Charges<'static>, hooks: ResponseHooks },
+    Checking { call: Call<'static>, hooks: ResponseHooks },
     /// The request waits for its turn.
     Delayed { decision: DelayedDecision, policy: FailurePolicy, hooks: ResponseHooks },
 }
@@ -143,10 +145,9 @@ impl Decider {
                         FirstStep::Pending(check) => *pending = check,
                     }
                 }
-                PendingDecision::Checking { answer, charges, hooks } => {
-                    let reply = ready!(Pin::new(answer).poll(cx));
-                    let (charges, hooks) = (mem::take(charges), mem::take(hooks));
-                    return Poll::Ready(self.judge(charges, hooks, reply, parts));
+                PendingDecision::Checking { call, hooks } => {
+                    let (charges, reply) = ready!(Pin::new(call).poll(cx));
+                    return Poll::Ready(self.judge(charges, mem::take(hooks), reply, parts));
                 }
                 PendingDecision::Delayed { decision, policy, hooks } => {
                     let decision = ready!(decision.as_mut().poll(cx));
@@ -165,8 +166,8 @@ impl Decider {
         if let Err(error) = self.rules.require_rows(rules, parts) {
             return FirstStep::Decided(self.fail(FailurePolicy::DENY, &error, parts));
         }
-        let mut charges = Charges::default();
-        let Ok(hooks) = outcome::charges(self.rules.select(rules), parts, &mut charges) else {
+        let charges = RequestCharges::new(self.rules.select(rules), parts);
+        let Ok(RequestCharges { mut charges, hooks }) = charges else {
             return FirstStep::Decided(Admission::Rejected(self.denial_format.no_peer(parts)));
         };
         if charges.is_empty() {
@@ -176,49 +177,15 @@ impl Decider {
         if !self.delay.is_zero() {
             return FirstStep::Pending(self.delay(charges.into_owned(), hooks));
         }
-        match self.limiter.begin(&mut charges) {
-            // One charge is the common case. If nothing but the headers depends on its admission, no
-            // decision is made of its reply, which would be moved into it (`benches/layer.rs`).
-            Ok(Ok(OneReply { reply, time, .. }))
-                if (reply.verdict == Verdict::Passed || !charges[0].is_live())
-                    && hooks.is_empty()
-                    && !charges[0].quota().is_concurrent()
-                    && !self.reports_admissions() =>
-            {
-                let outcomes = Outcomes::of_decided(&charges, slice::from_ref(&reply), true);
-                let headers = self.headers.for_admitted(outcomes, time);
-                FirstStep::Decided(Admission::Admitted(ResponseChange::of(headers)))
+        match self.limiter.begin(&mut charges, None) {
+            Ok(Step::Decided(reply)) => {
+                FirstStep::Decided(self.judge(charges, hooks, reply, parts))
             }
-            Ok(Ok(reply)) => FirstStep::Decided(self.admit_one(charges, hooks, reply, parts)),
-            Ok(Err(answer)) => match answer.now() {
-                Ok(reply) => FirstStep::Decided(self.judge(charges, hooks, reply, parts)),
-                Err(answer) => FirstStep::Pending(self.await_store(answer, charges, hooks)),
-            },
+            Ok(Step::Waits(call)) => {
+                FirstStep::Pending(PendingDecision::Checking { call: call.into_owned(), hooks })
+            }
             Err(error) => FirstStep::Decided(self.fail(charges.failure_policy(), &error, parts)),
         }
-    }
-
-    /// Decides a request with one charge.
-    #[inline(never)]
-    fn admit_one(
-        &self,
-        mut charges: Charges<'_>,
-        hooks: ResponseHooks,
-        reply: OneReply,
-        parts: &mut Parts,
-    ) -> Admission {
-        self.admit(&Decision::of_one(&mut charges, reply), hooks, parts)
-    }
-
-    #[inline(never)]
-    fn await_store(
-        &self,
-        answer: Answer,
-        charges: Charges<'_>,
-        hooks: ResponseHooks,
-    ) -> PendingDecision {
-        let answer = self.limiter.guard(&charges, answer);
-        PendingDecision::Checking { answer, charges: charges.into_owned(), hooks }
     }
 
     /// Starts the decision on a request that may wait.
@@ -234,12 +201,6 @@ impl Decider {
         let exempt = |parts: &Parts| self.exempt.iter().any(|exempt| exempt(parts));
         // The exemption of a path does not exempt other spellings, which may reach another route.
         exempt(parts) && (!route::has_other_spelling(parts) || route::exactly(parts, exempt))
-    }
-
-    /// Returns whether something besides the headers depends on the decision that admits a request.
-    #[inline]
-    fn reports_admissions(&self) -> bool {
-        self.visible || self.on_decision.is_some() || telemetry::reports_decisions()
     }
 
     /// Admits a request that was not decided.

@@ -1,13 +1,13 @@
 //! Charging by outcome, which refunds or settles charges when the response is known.
 //!
-//! The middleware and the client share this module. [`settle`] collects the charges that depend on the
-//! response, and adjusts them when the head of the response has arrived, and when its body has ended. [`ResponseBody`] detects that end.
+//! The middleware and the client share this module. [`settle`] adjusts the charges that depend on the
+//! response when the head of the response has arrived, and when its body has ended. [`ResponseBody`] detects that end.
 
 mod body;
 mod settle;
 
 pub(crate) use self::{
     body::DenialBody,
-    settle::{BodySettlement, ResponseHooks, Settled, Settlement, SettlementFuture, charges},
+    settle::{BodySettlement, Settled, Settlement, SettlementFuture},
 };
 pub use self::{body::ResponseBody, settle::Tally};

@@ -1,5 +1,4 @@
-//! The hooks that adjust charges by the response to their request, and the settlement when the head of
-//! the response has arrived.
+//! The settlement of the charges that depend on the response, when the head of the response has arrived.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -12,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Method, header::CONTENT_LENGTH, request, response::Parts};
+use http::{header::CONTENT_LENGTH, response::Parts};
 use http_body::SizeHint;
 use smallvec::SmallVec;
 use tokio::time::timeout;
@@ -20,83 +19,9 @@ use tokio::time::timeout;
 use crate::{
     decision::Decision,
     limiter::{Limiter, Permit, Reservation},
-    policy::{Charge, Charges},
-    rule::{Adjustment, MissingPeer, Rule, cost},
+    rule::{Adjustment, ResponseHook, ResponseHooks, cost},
     runtime::runtime_with_timer,
 };
-
-/// A charge that the response to its request adjusts.
-#[derive(Clone)]
-pub(crate) struct ResponseHook {
-    /// The index of the charge in the check.
-    charge: usize,
-    /// The units that this rule charged. The charge has more units if another rule charged the same
-    /// key under the same policy.
-    cost: u64,
-    /// True for HEAD, whose response has no body.
-    is_head: bool,
-    adjustment: Adjustment,
-}
-
-/// The hooks of one request. Most layers have none, and a vector without elements is small.
-pub(crate) type ResponseHooks = Vec<ResponseHook>;
-
-/// Applies `rules` to a request. Adds its charges to `charges`, and returns a hook for each charge that
-/// depends on the response.
-///
-/// # Errors
-///
-/// Returns an error if a rule charges the address of the peer, and the request has none.
-#[inline]
-pub(crate) fn charges<'r>(
-    rules: impl Iterator<Item = &'r Rule>,
-    request: &request::Parts,
-    charges: &mut Charges<'r>,
-) -> Result<ResponseHooks, MissingPeer> {
-    let mut hooks = ResponseHooks::new();
-    for rule in rules {
-        let Some(charge) = rule.charge(request)? else { continue };
-        if rule.is_plain() {
-            charges.add(charge);
-        } else {
-            add_all(charge, rule, request, charges, &mut hooks);
-        }
-    }
-    Ok(hooks)
-}
-
-/// Adds a charge of a rule and those of its trials.
-#[inline(never)]
-fn add_all<'r>(
-    charge: Charge<'r>,
-    rule: &'r Rule,
-    request: &request::Parts,
-    charges: &mut Charges<'r>,
-    hooks: &mut ResponseHooks,
-) {
-    let (key, cost) = (*charge.key(), charge.cost());
-    add(charge, rule, request, charges, hooks);
-    for trial in rule.trials(key, cost) {
-        add(trial, rule, request, charges, hooks);
-    }
-}
-
-/// Adds a charge of a rule, with the hook for its adjustment.
-fn add<'r>(
-    charge: Charge<'r>,
-    rule: &Rule,
-    request: &request::Parts,
-    charges: &mut Charges<'r>,
-    hooks: &mut ResponseHooks,
-) {
-    let (cost, is_in_flight) = (charge.cost(), charge.quota().is_concurrent());
-    let index = charges.add(charge);
-    // Units in flight are released when the work has ended, whatever its outcome.
-    if let Some(adjustment) = rule.adjustment().filter(|_| !is_in_flight) {
-        let (is_head, adjustment) = (request.method == Method::HEAD, adjustment.clone());
-        hooks.push(ResponseHook { charge: index, cost, is_head, adjustment });
-    }
-}
 
 /// An admitted request, some of whose charges depend on the response.
 pub(crate) struct Settlement {

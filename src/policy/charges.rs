@@ -58,7 +58,6 @@ impl<'p> Charges<'p> {
     /// # Errors
     ///
     /// Returns the charges if there are several, or none.
-    #[inline]
     #[expect(clippy::result_large_err, reason = "the caller goes on with the charges")]
     pub(crate) fn into_one(self) -> Result<Charge<'p>, Self> {
         match self.0 {
@@ -67,7 +66,7 @@ impl<'p> Charges<'p> {
         }
     }
 
-    /// Copies the charges of a request.
+    /// Copies the charges of a request that is not the check of a limiter.
     pub(crate) fn copy(charges: &[Charge<'_>]) -> Charges<'static> {
         charges.iter().cloned().map(Charge::into_owned).collect()
     }
@@ -86,13 +85,12 @@ impl<'p> Charges<'p> {
     /// Returns an error if there are more than [`MAX`](Self::MAX) charges, or if one name has two quotas.
     #[inline]
     pub(crate) fn validate(&self) -> Result<(), Error> {
-        match &self.0 {
-            ChargeList::One(_) => Ok(()),
-            ChargeList::Several(charges) if charges.len() > Self::MAX => Err(too_many()),
-            ChargeList::Several(charges) => match first_pair(charges, contradict) {
-                None => Ok(()),
-                Some((one, other)) => Err(two_quotas(one, other)),
-            },
+        if self.len() > Self::MAX {
+            return Err(too_many());
+        }
+        match first_pair(self, contradict) {
+            None => Ok(()),
+            Some((one, other)) => Err(two_quotas(one, other)),
         }
     }
 
@@ -104,27 +102,19 @@ impl<'p> Charges<'p> {
 
     /// Adds a charge, and returns its position. A charge of the same line as an earlier one is
     /// added to that.
-    #[inline]
     pub(crate) fn add(&mut self, charge: Charge<'p>) -> usize {
-        if self.is_empty() {
-            *self = Self::from(charge);
-            return 0;
-        }
-        self.add_to_others(charge)
-    }
-
-    fn add_to_others(&mut self, charge: Charge<'p>) -> usize {
         if let Some(position) = self.iter().position(|other| are_one(other, &charge)) {
             self.as_mut_slice()[position].add(&charge);
             return position;
         }
-        self.0 = ChargeList::Several(match mem::take(self).0 {
-            ChargeList::One(first) => vec![first, charge],
+        self.0 = match mem::take(self).0 {
+            ChargeList::One(first) => ChargeList::Several(vec![first, charge]),
+            ChargeList::Several(charges) if charges.is_empty() => ChargeList::One(charge),
             ChargeList::Several(mut charges) => {
                 charges.push(charge);
-                charges
+                ChargeList::Several(charges)
             }
-        });
+        };
         self.len() - 1
     }
 
@@ -151,7 +141,6 @@ impl<'p> From<Charge<'p>> for Charges<'p> {
 }
 
 impl<'p, const N: usize> From<[Charge<'p>; N]> for Charges<'p> {
-    #[inline]
     fn from(charges: [Charge<'p>; N]) -> Self {
         if N > 1 { Self::from(Vec::from(charges)) } else { charges.into_iter().collect() }
     }
@@ -160,7 +149,6 @@ impl<'p, const N: usize> From<[Charge<'p>; N]> for Charges<'p> {
 impl<'p> From<Vec<Charge<'p>>> for Charges<'p> {
     /// Keeps the vector as it is, unless charges have to be summed. `benches/check.rs` (three
     /// policies in one check) shows what this saves.
-    #[inline]
     fn from(charges: Vec<Charge<'p>>) -> Self {
         if charges.len() <= Self::MAX && first_pair(&charges, are_one).is_none() {
             return Self(ChargeList::Several(charges));
@@ -209,7 +197,6 @@ impl<'p> Deref for Charges<'p> {
 }
 
 /// Returns the first two charges that `are` so.
-#[inline]
 fn first_pair<'c, 'p>(
     charges: &'c [Charge<'p>],
     are: impl Fn(&Charge<'p>, &Charge<'p>) -> bool,
@@ -225,7 +212,6 @@ fn first_pair<'c, 'p>(
 }
 
 /// Returns whether two charges are added up.
-#[inline]
 fn are_one(one: &Charge<'_>, other: &Charge<'_>) -> bool {
     one.is_same_line(other) && !have_two_quotas(one, other)
 }
@@ -239,7 +225,6 @@ fn have_two_quotas(one: &Charge<'_>, other: &Charge<'_>) -> bool {
 
 /// Returns whether two charges cannot be in one check: they have two policies of one name, or two quotas for
 /// one key. The store would count both limits together.
-#[inline]
 fn contradict(one: &Charge<'_>, other: &Charge<'_>) -> bool {
     match one.policy().is_clone_of(other.policy()) {
         true => one.key() == other.key() && have_two_quotas(one, other),
@@ -247,7 +232,6 @@ fn contradict(one: &Charge<'_>, other: &Charge<'_>) -> bool {
     }
 }
 
-#[cold]
 fn two_quotas(one: &Charge<'_>, other: &Charge<'_>) -> Error {
     let (name, quota, second) = (one.policy().name(), one.quota(), other.quota());
     let message = format!(
@@ -257,7 +241,6 @@ fn two_quotas(one: &Charge<'_>, other: &Charge<'_>) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }
 
-#[cold]
 fn too_many() -> Error {
     Error::invalid(
         "number of charges in a check",

@@ -64,9 +64,9 @@ macro_rules! for_each_algorithm {
         $callback! {
             SlidingLog {}, "sliding-log", 1, "l3", sliding_log::SlidingLog;
             SlidingBuckets { 0: n }, "sliding-buckets", 2, "b3", sliding_buckets::SlidingBuckets;
-            SlidingCounter {}, "sliding-counter", 3, "c2", sliding_counter::SlidingCounter;
+            SlidingCounter {}, "sliding-counter", 3, "c3", sliding_counter::SlidingCounter;
             TokenBucket { burst: burst }, "token-bucket", 4, "t2", token_bucket::TokenBucket;
-            FixedWindow {}, "fixed-window", 5, "f2", fixed_window::FixedWindow;
+            FixedWindow {}, "fixed-window", 5, "f3", fixed_window::FixedWindow;
         }
     };
 }
@@ -118,8 +118,7 @@ macro_rules! names {
                 Self::SlidingLog
             }
 
-            /// Returns the last part of a key in Redis: a letter, and the version of the state.
-            #[cfg(feature = "redis")]
+            /// Returns the last part of the name of a state: a letter, and the version of the state.
             pub(crate) const fn layout(self) -> &'static str {
                 match self {
                     $(Self::$name { .. } => $layout,)+

@@ -406,7 +406,6 @@ impl Quota {
         let algorithm = algorithm.parameter() << 8 | algorithm.number() as u64;
         Self { limit_and_lease: limit, window, algorithm }
     }
-
 }
 
 impl fmt::Debug for Quota {

@@ -1,36 +1,52 @@
 //! Batches: checks that arrive while a call is in flight share the next one.
 //!
-//! If no call is in flight, a check is sent at once, alone. Checks that arrive while a call is in
-//! flight are queued, and the first of them starts a [`Batch`]. It waits until that call has ended, until
-//! there are enough checks for a second call beside it, or until the checks fill a call. One call of the
-//! script then decides them one by one, in the order of their arrival. So the busier the server is, the
-//! less each check costs it.
+//! If no call is in flight in its slot, a check is sent at once, alone. Checks that arrive while a call is in
+//! flight wait in the [queue](SlotQueue) of the slot. A [`Batch`] of them is sent when that call has ended, when
+//! there are enough of them for a second call beside it, or when it takes too long. One call of the script then
+//! decides them one by one, in the order of their arrival. So the busier the server is, the less each check
+//! costs it.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
-    fmt, io,
-    pin::pin,
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    fmt, io, mem,
+    pin::{Pin, pin},
     slice,
     sync::{Arc, MutexGuard},
+    task::{Context, Poll},
+    time::Duration,
 };
 
 use redis::RedisError;
 use tokio::{
     runtime::Handle,
-    sync::oneshot::{self, error::TryRecvError},
-    time::{Instant, timeout_at},
+    sync::oneshot,
+    time::{Instant, sleep},
 };
 
 use super::{
     backend::Backend,
     error::{Failure, SentFlag},
     script::ScriptCall,
-    slot_queue::{
-        BatchOutcome, BatchPlace, PendingCheck, SlotQueue, WhileAwaited, send_all, send_outcomes,
-    },
     wire::{CheckReply, Operation, WireCheck},
 };
-use crate::{runtime::SchedulingDelay, sync::Mutex};
+use crate::{
+    error::Error,
+    runtime::{SchedulingDelay, TimeLimit, before},
+    sync::Mutex,
+};
+
+/// The maximum number of charges in a batch, so that one call does not keep the server busy for long.
+const MAX_BATCH_CHARGES: usize = 64;
+/// The number of queued charges for which a second call is sent beside one in flight, so that the server does
+/// not wait while the reply to the first one is handled. More calls would make batches smaller
+/// (`benches/redis/hand_written.rs`).
+const SECOND_CALL_CHARGES: usize = 24;
+/// The time after which the queue does not wait for the calls in flight any longer. One of them may hang, or may
+/// be in a runtime that stands still, as a current-thread runtime does outside of `block_on`.
+const MAX_BATCH_WAIT: Duration = Duration::from_millis(5);
+/// The time after which a request without a deadline looks at its queue again. The timer of a deadline does so
+/// as well when it [measures](TimeLimit::wait_measured).
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// A runner of the script that decides several checks of one slot in one call. It is cheap to
 /// clone.
@@ -50,6 +66,15 @@ struct Queues {
     by_slot: HashMap<u16, SlotQueue>,
     /// The id of the next check. No id is used twice, because a check may outlive the queue of its slot.
     next_id: u64,
+}
+
+/// The options that all calls of one request share.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CallOptions {
+    pub(super) operation: Operation,
+    pub(super) deadline: Option<TimeLimit>,
+    /// The time that a test has set, in microseconds since the Unix epoch.
+    pub(super) test_time: Option<u64>,
 }
 
 /// The first step of a check.
@@ -78,16 +103,52 @@ impl Batcher {
         &self.0.scheduling_delay
     }
 
-    /// Runs the script for one check. A check to acquire may share its call with others.
+    /// Runs the script for the charges of one slot, or fails at the deadline. The timer of the deadline is the
+    /// only one of the request.
     ///
     /// # Errors
     ///
-    /// Returns an error if the call of the check fails, or its reply is not valid.
-    pub(super) async fn run(
+    /// Returns an error if the call fails, or its reply is not valid.
+    pub(super) async fn run_by_deadline(
+        &self,
+        slot: u16,
+        check: &mut WireCheck,
+        CallOptions { operation, deadline, test_time }: CallOptions,
+    ) -> Result<CheckReply, Failure> {
+        let sent_flag = SentFlag::new(deadline);
+        let in_time = {
+            let mut call = pin!(self.run(slot, operation, check, test_time, &sent_flag));
+            match deadline {
+                Some(deadline) => {
+                    deadline.wait_measured(call.as_mut(), self.scheduling_delay()).await
+                }
+                None => match before(pin!(sleep(LOOK_AGAIN_AFTER)), call.as_mut()).await {
+                    Some(result) => Ok(result),
+                    None => Ok(call.await),
+                },
+            }
+        };
+        // The call has been dropped, so a request that has not been sent is never sent.
+        in_time.unwrap_or_else(|_| Err(Failure::TimedOut(sent_flag.effect())))
+    }
+
+    /// Returns the error of a call for the charges of one slot.
+    pub(super) fn error(&self, slot: u16, check: &WireCheck, failure: Failure) -> Error {
+        let policies = failure.policies_of_foreign_key(check);
+        let error = self.backend().place(slot).error(failure);
+        match policies {
+            Some(policies) => error.with_note(&format!("the policy of the key is {policies}")),
+            None => error,
+        }
+    }
+
+    /// Runs the script for one check. A check to acquire may share its call with others, and is in the queue
+    /// meanwhile.
+    async fn run(
         &self,
         slot: u16,
         operation: Operation,
-        check: &WireCheck,
+        check: &mut WireCheck,
         test_time: Option<u64>,
         sent_flag: &SentFlag,
     ) -> Result<CheckReply, Failure> {
@@ -95,23 +156,26 @@ impl Batcher {
         if self.0.is_batching && operation == Operation::Acquire {
             match self.start(slot, check, test_time, sent_flag) {
                 Start::Alone(call) => in_flight = Some(call),
-                Start::Queued(queued) => match queued.outcome().await {
-                    BatchOutcome::Decided(result) => return result,
-                    BatchOutcome::Undecided => {}
-                },
+                Start::Queued(queued) => {
+                    let outcome = queued.await?;
+                    *check = outcome.check;
+                    if let Some(result) = outcome.result {
+                        return result;
+                    }
+                }
             }
         }
-        let call = ScriptCall::new(operation, slice::from_ref(check), test_time, sent_flag);
+        let call = ScriptCall::new(operation, slice::from_ref(&*check), test_time, sent_flag);
         let result = self.0.backend.run(slot, &call).await;
         drop(in_flight);
         result?.pop().flatten().ok_or(Failure::NotOurs)
     }
 
-    /// Queues a check if a call is in flight in its slot. Otherwise the caller sends it.
+    /// Moves a check into the queue if a call is in flight in its slot. Otherwise the caller sends it.
     fn start<'a>(
         &'a self,
         slot: u16,
-        check: &WireCheck,
+        check: &mut WireCheck,
         test_time: Option<u64>,
         sent_flag: &'a SentFlag,
     ) -> Start<'a> {
@@ -127,44 +191,37 @@ impl Batcher {
         let (sender, outcome) = oneshot::channel();
         let id = *next_id;
         *next_id += 1;
-        let place = queue.push(id, check, test_time, sender);
-        drop(queues);
-        self.spawn_batch(slot, place);
+        queue.push(QueuedEntry { id, check: mem::take(check), test_time, outcome: sender });
         Start::Queued(QueuedCheck { batcher: self, slot, id, sent_flag, outcome, has_ended: false })
     }
 
-    /// Starts a batch if there is a place for one. It has a task of its own, because a check that is
-    /// dropped must not end the others. The task ends with the call, or when all of its checks were
-    /// dropped.
-    ///
-    /// The queues must not be locked here: a batch that cannot be spawned is dropped, and its drop
-    /// locks them.
-    fn spawn_batch(&self, slot: u16, place: Option<BatchPlace>) {
-        let Some(place) = place else { return };
-        let batch =
-            Batch { batcher: self.clone(), slot, place, in_flight: None, has_checks: false };
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(batch.run());
-        }
-    }
-
-    /// Takes the checks of a batch that has its turn from the queue of a slot.
-    fn take_batch(&self, slot: u16) -> Vec<PendingCheck> {
+    /// Begins a batch if it is time for one. It has a task of its own, because a check that is dropped must not
+    /// end the others. The task ends with the call, or when all of its checks were dropped.
+    fn begin_batch(&self, slot: u16) {
+        let Ok(runtime) = Handle::try_current() else { return };
         let mut queues = self.lock();
-        let Some(queue) = queues.by_slot.get_mut(&slot) else { return Vec::new() };
-        let (checks, place) = queue.take_batch();
+        if !queues.by_slot.get_mut(&slot).is_some_and(SlotQueue::begin_batch) {
+            return;
+        }
+        // A task that cannot run is dropped at once, and its drop locks the queues.
         drop(queues);
-        self.spawn_batch(slot, place);
-        checks
-    }
-
-    /// Removes a check from its queue. Returns `false` if it is no longer there.
-    fn remove(&self, slot: u16, id: u64) -> bool {
-        self.lock().by_slot.get_mut(&slot).is_some_and(|queue| queue.remove(id))
+        let in_flight = self.call_in_flight(slot);
+        runtime.spawn(Batch { in_flight, has_checks: false }.run());
     }
 
     fn call_in_flight(&self, slot: u16) -> CallInFlight {
         CallInFlight { batcher: self.clone(), slot }
+    }
+
+    /// Changes the queue of a slot, which is dropped when it is empty and no call is in flight.
+    fn change<T: Default>(&self, slot: u16, change: impl FnOnce(&mut SlotQueue) -> T) -> T {
+        let mut queues = self.lock();
+        let Entry::Occupied(mut entry) = queues.by_slot.entry(slot) else { return T::default() };
+        let result = change(entry.get_mut());
+        if entry.get().calls_in_flight == 0 && entry.get().checks.is_empty() {
+            entry.remove();
+        }
+        result
     }
 
     fn lock(&self) -> MutexGuard<'_, Queues> {
@@ -172,7 +229,7 @@ impl Batcher {
     }
 }
 
-/// A check that waits in the queue, or for the reply to its batch.
+/// A check that waits in the queue, or for the reply to its batch. Each poll looks whether a batch is due.
 ///
 /// If it is dropped while it is in the queue, it is removed and never sent. If it is dropped later,
 /// it is marked as sent.
@@ -185,23 +242,28 @@ struct QueuedCheck<'a> {
     has_ended: bool,
 }
 
-impl QueuedCheck<'_> {
-    async fn outcome(mut self) -> BatchOutcome {
-        let outcome = (&mut self.outcome).await;
+impl Future for QueuedCheck<'_> {
+    type Output = Result<BatchOutcome, Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Poll::Ready(outcome) = Pin::new(&mut self.outcome).poll(cx) else {
+            self.batcher.begin_batch(self.slot);
+            return Poll::Pending;
+        };
         self.has_ended = true;
-        outcome.unwrap_or_else(|_| BatchOutcome::Decided(Err(Failure::Lost(task_ended()))))
+        Poll::Ready(outcome.map_err(|_| Failure::Lost(task_ended())))
     }
 }
 
 impl Drop for QueuedCheck<'_> {
     fn drop(&mut self) {
-        if !self.has_ended && !self.batcher.remove(self.slot, self.id) {
+        if !self.has_ended && !self.batcher.change(self.slot, |queue| queue.remove(self.id)) {
             self.sent_flag.mark_sent();
         }
     }
 }
 
-/// A guard of a call in flight. Its drop [ends the call](SlotQueue::end_call).
+/// A guard of a call in flight. When it is dropped, the call has ended, and the checks that wait for it are sent.
 struct CallInFlight {
     batcher: Batcher,
     slot: u16,
@@ -209,90 +271,114 @@ struct CallInFlight {
 
 impl Drop for CallInFlight {
     fn drop(&mut self) {
-        let mut queues = self.batcher.lock();
-        let Entry::Occupied(mut entry) = queues.by_slot.entry(self.slot) else { return };
-        if !entry.get_mut().end_call() {
-            entry.remove();
-        }
+        self.batcher.change(self.slot, |queue| queue.calls_in_flight -= 1);
+        self.batcher.begin_batch(self.slot);
     }
 }
 
-/// A batch of the checks of one slot. It waits for its turn, which the [`SlotQueue`] gives, or until it has
-/// waited too long. The timer of that wait is the only one of its checks beside their deadlines.
+/// A call for the first checks in the queue of a slot.
 struct Batch {
-    batcher: Batcher,
-    slot: u16,
-    place: BatchPlace,
-    /// `None` until it is its turn.
-    in_flight: Option<CallInFlight>,
-    /// True if the batch has taken its checks, or is not needed.
+    in_flight: CallInFlight,
+    /// True if the batch has taken its checks from the queue.
     has_checks: bool,
 }
 
 impl Batch {
-    /// Sends the batch when it is its turn, and sends each check its outcome.
+    /// Sends the batch, and sends each check its outcome.
     ///
     /// The checks stay in the queue until there is a connection. A check that times out in the
     /// queue is removed, and so is certainly not charged.
     async fn run(mut self) {
-        let turn = timeout_at(self.place.until, &mut self.place.turn).await;
-        if !self.begin(turn.ok().map(|turn| turn.is_ok())) {
-            return;
-        }
-        let (batcher, slot) = (self.batcher.clone(), self.slot);
+        let CallInFlight { batcher, slot } = &self.in_flight;
+        let (batcher, slot) = (batcher.clone(), *slot);
         let ready = batcher.backend().ready(slot).await;
-        let checks = self.take_checks();
-        let Some(test_time) = checks.first().map(|first| first.test_time) else { return };
+        let entries = self.take_checks();
+        let Some(test_time) = entries.first().map(|first| first.test_time) else { return };
         let (checks, outcomes): (Vec<_>, Vec<_>) =
-            checks.into_iter().map(|pending| (pending.check, pending.outcome)).unzip();
+            entries.into_iter().map(|entry| (entry.check, entry.outcome)).unzip();
         if let Err(failure) = ready {
             drop(self);
-            return send_all(outcomes, || BatchOutcome::Decided(Err(failure.clone())));
+            return send_outcomes(checks, outcomes, || Some(Err(failure.clone())));
         }
         let sent_flag = SentFlag::default();
-        let call = ScriptCall::new(Operation::Acquire, &checks, test_time, &sent_flag);
-        let reply = pin!(batcher.backend().run(slot, &call));
-        let (result, outcomes) = WhileAwaited { call: reply, outcomes }.await;
-        // This drop ends the call in flight, so a batch that then has its turn is sent before the outcomes.
+        let (result, outcomes) = {
+            let call = ScriptCall::new(Operation::Acquire, &checks, test_time, &sent_flag);
+            let reply = pin!(batcher.backend().run(slot, &call));
+            WhileAwaited { call: reply, outcomes }.await
+        };
+        // This drop ends the call in flight, so the next batch begins before the outcomes are sent.
         drop(self);
-        if let Some(result) = result {
-            send_outcomes(outcomes, result);
+        match result {
+            Some(Ok(replies)) => {
+                let mut replies = replies.into_iter();
+                send_outcomes(checks, outcomes, || Some(Ok(replies.next()??)));
+            }
+            Some(Err(failure)) if failure.may_spare_single_checks() => {
+                send_outcomes(checks, outcomes, || None);
+            }
+            Some(Err(failure)) => send_outcomes(checks, outcomes, || Some(Err(failure.clone()))),
+            None => {}
         }
     }
 
-    /// Begins the call, unless the batch is not needed. `has_turn` is `None` if the wait for the turn timed
-    /// out. The batch then takes its turn itself. Returns whether the call has begun.
-    fn begin(&mut self, has_turn: Option<bool>) -> bool {
-        let mut queues = self.batcher.lock();
-        let has_turn = has_turn.unwrap_or_else(|| match self.place.turn.try_recv() {
-            Ok(()) => true,
-            Err(TryRecvError::Empty) => {
-                queues.by_slot.get_mut(&self.slot).is_some_and(SlotQueue::give_turn)
-            }
-            Err(TryRecvError::Closed) => false,
-        });
-        drop(queues);
-        self.in_flight = has_turn.then(|| self.batcher.call_in_flight(self.slot));
-        self.has_checks = !has_turn;
-        has_turn
-    }
-
-    fn take_checks(&mut self) -> Vec<PendingCheck> {
+    /// Takes the checks of the batch from the queue, without those that were dropped.
+    fn take_checks(&mut self) -> Vec<QueuedEntry> {
         self.has_checks = true;
-        let mut checks = self.batcher.take_batch(self.slot);
-        checks.retain(|pending| !pending.outcome.is_closed());
-        checks
+        let CallInFlight { batcher, slot } = &self.in_flight;
+        let mut entries = batcher.change(*slot, SlotQueue::take_batch);
+        batcher.begin_batch(*slot);
+        entries.retain(|entry| !entry.outcome.is_closed());
+        entries
     }
 }
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        // The batch was not sent, because the runtime has ended or there is none.
-        if !self.has_checks && (self.in_flight.is_some() || self.begin(None)) {
-            let checks = self.take_checks().into_iter();
-            let outcomes = checks.map(|pending| pending.outcome).collect();
-            send_all(outcomes, || BatchOutcome::Decided(Err(Failure::Dropped)));
+        // The batch was not sent, because the runtime has ended.
+        if !self.has_checks {
+            let entries = self.take_checks().into_iter();
+            let (checks, outcomes) = entries.map(|entry| (entry.check, entry.outcome)).unzip();
+            send_outcomes(checks, outcomes, || Some(Err(Failure::Dropped)));
         }
+    }
+}
+
+/// Sends each check of a batch back, with its outcome.
+fn send_outcomes(
+    checks: Vec<WireCheck>,
+    outcomes: Vec<oneshot::Sender<BatchOutcome>>,
+    mut result: impl FnMut() -> Option<Result<CheckReply, Failure>>,
+) {
+    for (check, outcome) in checks.into_iter().zip(outcomes) {
+        // A check that was dropped does not need its outcome.
+        let _ = outcome.send(BatchOutcome { check, result: result() });
+    }
+}
+
+/// A future of a call that ends early when all of its checks were dropped.
+struct WhileAwaited<'f, F> {
+    call: Pin<&'f mut F>,
+    outcomes: Vec<oneshot::Sender<BatchOutcome>>,
+}
+
+impl<F: Future> Future for WhileAwaited<'_, F> {
+    /// The result, or `None` if all checks were dropped, and the senders of the outcomes.
+    type Output = (Option<F::Output>, Vec<oneshot::Sender<BatchOutcome>>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Poll::Ready(result) = this.call.as_mut().poll(cx) {
+            return Poll::Ready((Some(result), mem::take(&mut this.outcomes)));
+        }
+        // The call continues while any check waits, so only the last one is polled. Its drop wakes
+        // this task.
+        while let Some(last) = this.outcomes.last_mut() {
+            if last.poll_closed(cx).is_pending() {
+                return Poll::Pending;
+            }
+            this.outcomes.pop();
+        }
+        Poll::Ready((None, Vec::new()))
     }
 }
 
@@ -303,5 +389,196 @@ fn task_ended() -> RedisError {
 impl fmt::Debug for BatcherShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batcher").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}
+
+/// The calls in flight and the queued checks of one slot. Checks are queued only while a call is in flight.
+struct SlotQueue {
+    calls_in_flight: usize,
+    /// The batches among them that have not taken their checks from the queue yet.
+    unsent_batches: usize,
+    /// The start of the last call.
+    last_call: Instant,
+    /// In the order of their ids.
+    checks: VecDeque<QueuedEntry>,
+    charges: usize,
+}
+
+/// A check in the queue.
+struct QueuedEntry {
+    id: u64,
+    check: WireCheck,
+    test_time: Option<u64>,
+    outcome: oneshot::Sender<BatchOutcome>,
+}
+
+/// The outcome of a check that was part of a batch.
+struct BatchOutcome {
+    check: WireCheck,
+    /// `None` if the batch could not decide the check together with the others. It has spent nothing for it.
+    result: Option<Result<CheckReply, Failure>>,
+}
+
+impl SlotQueue {
+    /// Creates the queue of a slot with one call in flight.
+    fn new(now: Instant) -> Self {
+        Self {
+            calls_in_flight: 1,
+            unsent_batches: 0,
+            last_call: now,
+            checks: VecDeque::new(),
+            charges: 0,
+        }
+    }
+
+    /// Appends a check, whose id is larger than those before it.
+    fn push(&mut self, entry: QueuedEntry) {
+        self.charges += entry.check.charges().len();
+        self.checks.push_back(entry);
+    }
+
+    /// Begins a call for the first checks, if it is time. The batch then [takes](Self::take_batch) them.
+    fn begin_batch(&mut self) -> bool {
+        let is_late = self.last_call.elapsed() >= MAX_BATCH_WAIT;
+        if is_late {
+            // The runtime of an unsent batch may stand still.
+            self.unsent_batches = 0;
+        }
+        let waiting = self.charges.saturating_sub(MAX_BATCH_CHARGES * self.unsent_batches);
+        let is_time = match self.calls_in_flight {
+            0 => waiting > 0,
+            1 => waiting >= SECOND_CALL_CHARGES,
+            _ => waiting >= MAX_BATCH_CHARGES,
+        };
+        let begins = is_time || (is_late && waiting > 0);
+        if begins {
+            self.calls_in_flight += 1;
+            self.unsent_batches += 1;
+            self.last_call = Instant::now();
+        }
+        begins
+    }
+
+    /// Takes the first checks that fit into a call. All of them have the same time.
+    fn take_batch(&mut self) -> Vec<QueuedEntry> {
+        self.unsent_batches = self.unsent_batches.saturating_sub(1);
+        let test_time = self.checks.front().and_then(|first| first.test_time);
+        let mut charges = 0;
+        let mut count = 0;
+        for entry in &self.checks {
+            let with_this = charges + entry.check.charges().len();
+            let fits = with_this <= MAX_BATCH_CHARGES || count == 0;
+            if !fits || entry.test_time != test_time {
+                break;
+            }
+            charges = with_this;
+            count += 1;
+        }
+        self.charges -= charges;
+        self.checks.drain(..count).collect()
+    }
+
+    /// Removes a check. Returns `false` if it is not in the queue.
+    fn remove(&mut self, id: u64) -> bool {
+        let Ok(index) = self.checks.binary_search_by_key(&id, |entry| entry.id) else {
+            return false;
+        };
+        if let Some(removed) = self.checks.remove(index) {
+            self.charges -= removed.check.charges().len();
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::{
+        Policy, RedisConfig,
+        redis::{key_name::KeyNames, wire::WireCharge},
+    };
+
+    /// Appends checks of one charge. Their ids are all 0, because none is removed.
+    fn push(queue: &mut SlotQueue, checks: usize) {
+        let policy = Policy::new("hot", "10/s").expect("valid");
+        let charge =
+            WireCharge::new(&KeyNames::new(&RedisConfig::default()), 0, &policy.charge("a", 1));
+        let check = WireCheck::new([charge].into_iter().collect());
+        for _ in 0..checks {
+            let (outcome, check) = (oneshot::channel().0, check.clone());
+            queue.push(QueuedEntry { id: 0, check, test_time: None, outcome });
+        }
+    }
+
+    fn end_call(queue: &mut SlotQueue) {
+        queue.calls_in_flight -= 1;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_waits_for_the_call_in_flight() {
+        let mut queue = SlotQueue::new(Instant::now());
+        push(&mut queue, SECOND_CALL_CHARGES - 1);
+        assert!(!queue.begin_batch());
+        end_call(&mut queue);
+        assert!(queue.begin_batch());
+        assert_eq!(queue.take_batch().len(), SECOND_CALL_CHARGES - 1);
+        end_call(&mut queue);
+        assert!(!queue.begin_batch());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_call_is_sent_beside_the_one_in_flight_and_no_third_one() {
+        let mut queue = SlotQueue::new(Instant::now());
+        push(&mut queue, SECOND_CALL_CHARGES);
+        assert!(queue.begin_batch());
+        assert_eq!(queue.take_batch().len(), SECOND_CALL_CHARGES);
+
+        push(&mut queue, MAX_BATCH_CHARGES - 1);
+        assert!(!queue.begin_batch());
+        end_call(&mut queue);
+        assert!(queue.begin_batch(), "one call has ended, and another one is in flight");
+        assert_eq!(queue.calls_in_flight, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn checks_that_fill_a_call_do_not_wait() {
+        let mut queue = SlotQueue::new(Instant::now());
+        push(&mut queue, SECOND_CALL_CHARGES);
+        assert!(queue.begin_batch());
+        queue.take_batch();
+        push(&mut queue, MAX_BATCH_CHARGES);
+        assert!(queue.begin_batch());
+        assert_eq!(queue.calls_in_flight, 3);
+    }
+
+    /// The charges of a batch that is not sent yet are no reason for another one.
+    #[tokio::test(start_paused = true)]
+    async fn the_checks_of_an_unsent_batch_start_no_second_call() {
+        let mut queue = SlotQueue::new(Instant::now());
+        push(&mut queue, SECOND_CALL_CHARGES - 1);
+        end_call(&mut queue);
+        assert!(queue.begin_batch());
+        push(&mut queue, SECOND_CALL_CHARGES);
+        assert!(!queue.begin_batch());
+        assert_eq!(queue.calls_in_flight, 1);
+    }
+
+    /// A call may hang, and the runtime of an unsent batch may stand still.
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_waits_for_a_few_milliseconds() {
+        let mut queue = SlotQueue::new(Instant::now());
+        push(&mut queue, 1);
+        advance(MAX_BATCH_WAIT - Duration::from_millis(1)).await;
+        assert!(!queue.begin_batch());
+        advance(Duration::from_millis(1)).await;
+        assert!(queue.begin_batch());
+        assert!(!queue.begin_batch());
+        advance(MAX_BATCH_WAIT).await;
+        assert!(queue.begin_batch(), "the first batch has not taken the check");
+        queue.take_batch();
+        advance(MAX_BATCH_WAIT).await;
+        assert!(!queue.begin_batch(), "no check waits");
     }
 }

@@ -11,8 +11,6 @@ mod multi_slot;
 mod script;
 mod self_test;
 mod server_error;
-mod slot_queue;
-mod spare_command;
 mod startup;
 mod store;
 mod wire;

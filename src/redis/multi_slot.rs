@@ -1,14 +1,14 @@
 //! Requests over several slots of a cluster, with one call of the script for each slot.
 
-use std::{pin::pin, time::Duration};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{
-    batch::Batcher,
-    error::{Failure, SentFlag},
-    wire::{CheckReply, Operation, WireCharge, WireCheck},
+    batch::{Batcher, CallOptions},
+    error::Failure,
+    wire::{Operation, WireCharge, WireCheck},
 };
 use crate::{
     clock::Timestamp,
@@ -25,74 +25,18 @@ use crate::{
 /// of their keys. Neither can change the denial.
 const MAX_DENIAL_WAIT: Duration = Duration::from_millis(10);
 
-/// The options that all calls of one request share.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CallOptions {
-    pub(super) operation: Operation,
-    pub(super) deadline: Option<TimeLimit>,
-    /// The time that a test has set, in microseconds since the Unix epoch.
-    pub(super) test_time: Option<u64>,
-}
-
-/// Executes a request on each slot of its charges.
+/// Executes a request over several slots.
 ///
 /// # Errors
 ///
 /// Returns an error if a call fails. The error's [`effect`](Error::effect) is that of the whole request.
 pub(super) async fn execute(
     batcher: &Batcher,
-    check: &WireCheck,
+    check: WireCheck,
     options: CallOptions,
 ) -> Result<StoreReply, Error> {
-    let Some(slot) = batcher.backend().only_slot(check) else {
-        let groups = SlotGroups::new(batcher, check, options);
-        return to_the_end(|caller| groups.run(caller)).await;
-    };
-    if check.charges().is_empty() {
-        return Ok(StoreReply::new(Timestamp::default(), Source::Shared, []));
-    }
-    let reply = run_by_deadline(batcher, slot, check, options).await;
-    let reply = reply.map_err(|failure| {
-        let error = error(batcher, slot, check, failure);
-        // Some units may have been released although others could not.
-        let is_partial = check.is_release(options.operation) && check.charges().len() > 1;
-        match is_partial && !error.is_unavailable() {
-            true => error.with_effect(Effect::Unknown),
-            false => error,
-        }
-    })?;
-    Ok(reply.into_store_reply(check))
-}
-
-/// Returns the error of a call for the charges of one slot.
-fn error(batcher: &Batcher, slot: u16, check: &WireCheck, failure: Failure) -> Error {
-    let policies = failure.policies_of_foreign_key(check);
-    let error = batcher.backend().place(slot).error(failure);
-    match policies {
-        Some(policies) => error.with_note(&format!("the policy of the key is {policies}")),
-        None => error,
-    }
-}
-
-/// Runs the script for the charges of one slot, or fails at the deadline.
-async fn run_by_deadline(
-    batcher: &Batcher,
-    slot: u16,
-    check: &WireCheck,
-    CallOptions { operation, deadline, test_time }: CallOptions,
-) -> Result<CheckReply, Failure> {
-    let sent_flag = SentFlag::new(deadline);
-    let in_time = {
-        let mut call = pin!(batcher.run(slot, operation, check, test_time, &sent_flag));
-        match deadline {
-            None => Ok(call.await),
-            Some(deadline) => {
-                deadline.wait_measured(call.as_mut(), batcher.scheduling_delay()).await
-            }
-        }
-    };
-    // The call has been dropped, so a request that has not been sent is never sent.
-    in_time.unwrap_or_else(|_| Err(Failure::TimedOut(sent_flag.effect())))
+    let groups = SlotGroups::new(batcher, check, options);
+    to_the_end(|caller| groups.run(caller)).await
 }
 
 /// The charges of a request, by slot.
@@ -121,13 +65,13 @@ struct SlotGroup {
 }
 
 impl SlotGroups {
-    fn new(batcher: &Batcher, check: &WireCheck, options: CallOptions) -> Self {
+    fn new(batcher: &Batcher, check: WireCheck, options: CallOptions) -> Self {
         let mut slots: Vec<(u16, SmallVec<[WireCharge; 3]>)> = Vec::new();
-        for charge in check.charges() {
-            let slot = batcher.backend().slot(charge);
+        for charge in check.into_charges() {
+            let slot = batcher.backend().slot(&charge);
             match slots.iter_mut().find(|(other, _)| *other == slot) {
-                Some((_, charges)) => charges.push(charge.clone()),
-                None => slots.push((slot, SmallVec::from_iter([charge.clone()]))),
+                Some((_, charges)) => charges.push(charge),
+                None => slots.push((slot, SmallVec::from_iter([charge]))),
             }
         }
         slots.sort_by_key(|(slot, _)| *slot);
@@ -145,7 +89,7 @@ impl SlotGroups {
     /// Runs the script for a group, and keeps its reply.
     async fn call(&mut self, index: usize, options: CallOptions) -> Result<(), Failure> {
         let group = &mut self.groups[index];
-        let reply = run_by_deadline(&self.batcher, group.slot, &group.check, options).await?;
+        let reply = self.batcher.run_by_deadline(group.slot, &mut group.check, options).await?;
         group.replies = reply.charges;
         self.time = self.time.max(reply.time);
         Ok(())
@@ -153,7 +97,7 @@ impl SlotGroups {
 
     /// Runs the script for all groups at the same time: none of them decides about another.
     async fn call_all(&mut self) -> PartOutcome {
-        let call = |group: &SlotGroup| group.send(&self.batcher, &group.check, self.options);
+        let call = |group: &SlotGroup| group.send(&self.batcher, group.check.clone(), self.options);
         let replies = wait_for_all(self.groups.iter().map(call).collect()).await;
         let mut failed: Option<Error> = None;
         for (group, reply) in self.groups.iter_mut().zip(replies) {
@@ -190,7 +134,7 @@ impl SlotGroups {
         let culprit = if is_late { self.slowest.1 } else { index };
         let SlotGroup { slot, check, .. } = &self.groups[culprit];
         let node = self.batcher.backend().node(*slot).0;
-        error(&self.batcher, *slot, check, failure).with_node(node)
+        self.batcher.error(*slot, check, failure).with_node(node)
     }
 }
 
@@ -328,15 +272,15 @@ impl SlotGroup {
             true => self.replies.iter_mut().for_each(|reply| *reply = reply.unspent()),
             false => self.replies.clear(),
         }
-        Some(self.send(batcher, &WireCheck::new(charges), options))
+        Some(self.send(batcher, WireCheck::new(charges), options))
     }
 
     /// Starts a call of the script for charges of this slot.
-    fn send(&self, batcher: &Batcher, check: &WireCheck, options: CallOptions) -> Answer {
-        let (batcher, slot, check) = (batcher.clone(), self.slot, check.clone());
+    fn send(&self, batcher: &Batcher, mut check: WireCheck, options: CallOptions) -> Answer {
+        let (batcher, slot) = (batcher.clone(), self.slot);
         Answer::pending(async move {
-            let reply = run_by_deadline(&batcher, slot, &check, options).await;
-            let reply = reply.map_err(|failure| error(&batcher, slot, &check, failure))?;
+            let reply = batcher.run_by_deadline(slot, &mut check, options).await;
+            let reply = reply.map_err(|failure| batcher.error(slot, &check, failure))?;
             Ok(StoreReply { time: reply.time, source: Source::Shared, charges: reply.charges })
         })
     }

@@ -2,17 +2,15 @@
 
 use std::{borrow::Borrow, sync::LazyLock};
 
-use redis::{Script, Value};
+use redis::{Cmd, Script, Value};
 
 use super::{
     error::{Failure, SentFlag},
-    spare_command::SpareCommand,
     wire::{self, CallReply, Operation, WireCheck},
 };
 use crate::{quota::for_each_algorithm, runtime::RunningFlag};
 
-/// Joins the files of the script, each of which parses by itself. A function takes the turn of one
-/// charge; an algorithm is a branch in it with the Lua file that has the name of its module.
+/// Joins the files of the script, each of which parses by itself. A function decides one charge; an algorithm is a branch in it with the Lua file that has the name of its module.
 macro_rules! join {
     ($(
         $_name:ident { $($_field:tt: $_parameter:ident)? },
@@ -21,8 +19,7 @@ macro_rules! join {
         concat!(
             include_str!("../../lua/prelude.lua"),
             include_str!("../../lua/self_test.lua"),
-            include_str!("../../lua/carried.lua"),
-            "turn = function(operation, now, charge, admitted, rest_viewed)\nlocal block_header\nwhile true do\n",
+            "decide = function(operation, now, charge, answering, admitted)\nlocal block_header\nwhile true do\n",
             include_str!("../../lua/charge.lua"),
             include_str!("../../lua/release.lua"),
             $(
@@ -30,6 +27,7 @@ macro_rules! join {
                 include_str!(concat!("../../lua/", stringify!($module), ".lua")),
                 "end\n",
             )+
+            include_str!("../../lua/periods.lua"),
             include_str!("../../lua/ring_find.lua"),
             include_str!("../../lua/ring.lua"),
             include_str!("../../lua/block.lua"),
@@ -87,8 +85,8 @@ impl<'c, C: Borrow<WireCheck>> ScriptCall<'c, C> {
     }
 
     /// Encodes the call as a command.
-    pub(super) fn encode(&self, by: ScriptBy) -> SpareCommand {
-        let mut command = SpareCommand::take();
+    pub(super) fn encode(&self, by: ScriptBy) -> Cmd {
+        let mut command = Cmd::new();
         match by {
             ScriptBy::Digest => command.arg("EVALSHA").arg(&*SHA),
             ScriptBy::Text => command.arg("EVAL").arg(TEXT),
@@ -165,6 +163,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "b6c00fd5eef876d7f1bebd5db6ec4c7b1df70e56");
+        assert_eq!(*SHA, "8334586f0f7a88798da33e5093be66fdb352b937");
     }
 }

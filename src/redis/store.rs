@@ -9,18 +9,19 @@ use self::test_time::TestTime;
 use super::{
     RedisConfig,
     backend::Backend,
-    batch::Batcher,
+    batch::{Batcher, CallOptions},
     error::Failure,
     key_name::{self, KeyNames},
-    multi_slot::{self, CallOptions},
+    multi_slot,
     self_test::SelfTest,
     startup::Startup,
     wire::{Operation, WireCharge, WireCheck},
 };
 use crate::{
     algorithm::block_micros,
-    decision::Receipt,
-    error::Error,
+    clock::Timestamp,
+    decision::{Receipt, Source, StoreReply},
+    error::{Effect, Error},
     policy::Charge,
     runtime::{TimeLimit, runtime_with_timer},
     store::{Answer, NodeId, Request, Status, Store, Traits},
@@ -197,7 +198,7 @@ impl RedisStore {
                 return Err(Failure::NoRuntime.into());
             }
             shared.ready(deadline).await?;
-            multi_slot::execute(&shared.batcher, &check, options).await
+            shared.run(check, options).await
         };
         Answer::pending(reply)
     }
@@ -213,14 +214,36 @@ impl StoreShared {
             _ => Ok(()),
         }
     }
+
+    /// Runs the script, with one call for each slot.
+    async fn run(&self, mut check: WireCheck, options: CallOptions) -> Result<StoreReply, Error> {
+        let batcher = &self.batcher;
+        let Some(slot) = batcher.backend().only_slot(&check) else {
+            return multi_slot::execute(batcher, check, options).await;
+        };
+        if check.charges().is_empty() {
+            return Ok(StoreReply::new(Timestamp::default(), Source::Shared, []));
+        }
+        let reply = batcher.run_by_deadline(slot, &mut check, options).await;
+        let reply = reply.map_err(|failure| {
+            let error = batcher.error(slot, &check, failure);
+            // Some units may have been released although others could not.
+            let is_partial = check.is_release(options.operation) && check.charges().len() > 1;
+            match is_partial && !error.is_unavailable() {
+                true => error.with_effect(Effect::Unknown),
+                false => error,
+            }
+        })?;
+        Ok(reply.into_store_reply(&check))
+    }
 }
 
-/// Returns the text of [`Store::description`].
 fn backend(config: &RedisConfig) -> Result<Backend, Error> {
     config.validate()?;
     Ok(Backend::new(config).map_err(Failure::ServerError)?)
 }
 
+/// Returns the text of [`Store::description`].
 fn description(batcher: &Batcher, config: &RedisConfig) -> String {
     let RedisConfig { connections, prefix, .. } = config;
     let kind = batcher.backend().kind();

@@ -181,7 +181,7 @@ impl WireCharge {
 const MAX_LINE_BYTES: usize = 2 + 10 * 8;
 
 /// The charges of one check, or of another operation. Shadows and trials come after the live charges.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct WireCheck {
     charges: SmallVec<[WireCharge; 3]>,
 }
@@ -196,6 +196,10 @@ impl WireCheck {
 
     pub(super) fn charges(&self) -> &[WireCharge] {
         &self.charges
+    }
+
+    pub(super) fn into_charges(self) -> SmallVec<[WireCharge; 3]> {
+        self.charges
     }
 
     /// Returns whether each line is a check of its own for the script: these are released units, which may

@@ -5,11 +5,9 @@ use std::{pin::Pin, time::Duration};
 use tokio::time::Instant;
 
 use crate::{
-    decision::StoreReply,
     error::{Effect, Error, ErrorKind},
     runtime::{SchedulingDelay, TIMER_RESOLUTION, TimeLimit, runtime_with_timer},
     store::{Answer, Request, Store},
-    telemetry,
 };
 
 /// The time by which the store must answer a call.
@@ -42,42 +40,40 @@ impl Deadline {
         let time = self.time();
         time.checked_sub(self.limit / 2).unwrap_or(time)
     }
-}
 
-/// Sends `request`, with the deadline if there is one.
-pub(super) fn send(store: &dyn Store, request: Request<'_>, deadline: Option<Deadline>) -> Answer {
-    store.call(request, deadline.map(|deadline| deadline.time().into_std()))
-}
-
-/// Waits for the answer until the deadline.
-pub(super) async fn wait(
-    answer: &mut Answer,
-    deadline: Option<Deadline>,
-    delay: Option<&SchedulingDelay>,
-) -> Result<StoreReply, Error> {
-    let Some(Deadline { at, limit }) = deadline else { return answer.await };
-    let reply = wait_until(answer, at, limit, delay).await;
-    if reply.is_err() && Instant::now() >= at.time() {
-        telemetry::deadline_missed();
+    /// Returns the rest of the wait.
+    pub(super) fn rest(self) -> Duration {
+        self.time().saturating_duration_since(Instant::now()) + TIMER_RESOLUTION
     }
-    reply
+
+    pub(super) fn has_passed(self) -> bool {
+        Instant::now() >= self.time()
+    }
 }
 
-/// Waits for the answer until a time that is about `limit` after the request, and measures the scheduling
-/// delay if the answer takes long.
+/// Sends `request`. The answer is ready by the deadline, if there is one.
 ///
 /// A store that [keeps deadlines](crate::store::Traits::keeps_deadlines) fails by itself, and its error says
 /// whether the request was sent. It has the only timer of the call, measures with it, and `delay` is `None`. For
 /// other stores a timer here ends the call, and the effect of the request is [unknown](Effect::Unknown).
-pub(super) async fn wait_until(
-    answer: &mut Answer,
-    at: TimeLimit,
-    limit: Duration,
+pub(super) fn send(
+    store: &dyn Store,
+    request: Request<'_>,
+    deadline: Option<Deadline>,
     delay: Option<&SchedulingDelay>,
-) -> Result<StoreReply, Error> {
-    let Some(delay) = delay else { return answer.await };
-    let reply = at.wait_measured(Pin::new(answer), delay).await;
-    reply.unwrap_or_else(|_| Err(missed(limit).with_effect(Effect::Unknown)))
+) -> Answer {
+    let answer = store.call(request, deadline.map(|deadline| deadline.time().into_std()));
+    let (Some(Deadline { at, limit }), Some(delay)) = (deadline, delay) else { return answer };
+    match answer.now() {
+        Ok(reply) => Answer::ready(reply),
+        Err(mut answer) => {
+            let delay = delay.clone();
+            Answer::pending(async move {
+                let reply = at.wait_measured(Pin::new(&mut answer), &delay).await;
+                reply.unwrap_or_else(|_| Err(missed(limit).with_effect(Effect::Unknown)))
+            })
+        }
+    }
 }
 
 #[cold]

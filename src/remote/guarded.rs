@@ -1,32 +1,42 @@
 //! The guarded store: the path of a request to a remote store and back. The steps are those of
-//! [`Guarded::call`].
+//! [`Guarded::send`].
 //!
-//! Steps that do not wait are functions and no futures, so a request that is decided without the store
-//! needs no boxed future. A request that waits is kept once, by the caller or by the [call](StoreCall),
-//! and lent to each step.
+//! A step that does not wait is a function and no future. Only a request that waits for the store owns its
+//! charges, and it returns them with the reply.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{
+    mem,
+    ops::Deref,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::{
-    breaker::{Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker, prober},
+    breaker::{Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker},
     deadline::{self, Deadline},
     deny_cache::{DenyCache, TrackedRequest},
-    fallback::{Cause, Fallback, FoundKeys, REPLAY_INTERVAL, replay},
+    fallback::{Cause, Fallback, FoundKeys},
 };
 use crate::{
     decision::{Source, StoreReply},
     error::{Effect, Error},
-    policy::Charge,
+    policy::{Charge, Charges},
     runtime::{BackgroundTask, MovingAverage, SchedulingDelay},
-    store::{Answer, KeptRequest, NodeId, Request, Store, Traits},
+    store::{Answer, NodeId, Request, Store, Traits},
     telemetry,
 };
 
+/// A handle to a remote store and its guards. It is cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Guarded(pub(super) Arc<Guards>);
+
 /// A remote store and its guards, each of which may be missing.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub(super) struct Guards {
     pub(super) store: Box<dyn Store>,
     pub(super) traits: Traits,
     pub(super) deadline: Option<Duration>,
@@ -50,35 +60,55 @@ pub(super) enum Origin {
 }
 
 impl Guarded {
-    /// Passes a request through all steps, and waits no longer than `limit`.
-    #[inline]
+    pub(super) fn new(guards: Guards) -> Self {
+        Self(Arc::new(guards))
+    }
+
+    /// Begins a check, and waits no longer than `limit` for the store. A check that waits takes the charges,
+    /// and returns them with the reply.
+    pub(super) fn acquire<'p>(
+        &self,
+        charges: &mut Charges<'p>,
+        limit: Option<Duration>,
+    ) -> Step<Call<'p>> {
+        match self.send(Request::Acquire(charges), Origin::Caller, limit) {
+            Step::Decided(reply) => Step::Decided(reply),
+            Step::Waits(call) => Step::Waits(Call::Store(call.keeping(mem::take(charges)))),
+        }
+    }
+
+    /// Executes a request, and waits no longer than `limit` for the store.
     pub(super) fn call(
-        self: &Arc<Self>,
+        &self,
         request: Request<'_>,
         origin: Origin,
         limit: Option<Duration>,
     ) -> Answer {
-        match self.send(request, origin, || limit.and_then(Deadline::new)) {
-            Sent::Answered(reply) => Answer::ready(reply),
-            Sent::Pending(call) => {
-                let mut call = call.into_owned();
-                Answer::pending(async move { call.wait().await })
+        match self.send_copy(request, origin, limit) {
+            Step::Decided(reply) => Answer::ready(reply),
+            Step::Waits(call) => Answer::pending(async move { call.await.1 }),
+        }
+    }
+
+    /// Executes a request like [`call`](Self::call). A request that waits has a copy of the charges.
+    pub(super) fn send_copy(
+        &self,
+        request: Request<'_>,
+        origin: Origin,
+        limit: Option<Duration>,
+    ) -> Step<StoreCall<'static>> {
+        match self.send(request, origin, limit) {
+            Step::Decided(reply) => Step::Decided(reply),
+            Step::Waits(call) => {
+                let needed = call.call.operation.on(request.slice());
+                let charges = needed.map_or(&[][..], Request::slice);
+                Step::Waits(call.keeping(Charges::copy(charges)))
             }
         }
     }
 
-    /// Passes a request of a caller that keeps it through all steps, and waits no longer than `limit`.
-    pub(super) async fn execute(
-        self: &Arc<Self>,
-        request: Request<'_>,
-        origin: Origin,
-        limit: Option<Duration>,
-    ) -> Result<StoreReply, Error> {
-        self.send(request, origin, || limit.and_then(Deadline::new)).reply().await
-    }
-
-    /// Passes a request through all steps, and waits no longer than until the `deadline`, which is asked
-    /// for in step 5. The steps up to the call are taken here, the others when the call has ended:
+    /// Passes a request through all steps, and waits no longer than `limit` for the store. The steps up to
+    /// the call are taken here, the others when the call has ended:
     ///
     /// 1. The [fallback](Fallback) refunds the units that it has admitted, resets the keys that it
     ///    counts, and blocks keys in this process.
@@ -92,18 +122,17 @@ impl Guarded {
     /// 7. If the store has failed, the fallback decides. If it has answered, the backlog of the
     ///    fallback is charged to it.
     ///
-    /// Steps 2 to 4 allocate only for a new node, or for a request that depends on several nodes.
-    #[inline]
-    pub(super) fn send<'r>(
-        self: &Arc<Self>,
-        request: Request<'r>,
+    /// The caller gives a call that waits its [charges](StoreCall::keeping).
+    fn send(
+        &self,
+        request: Request<'_>,
         origin: Origin,
-        deadline: impl FnOnce() -> Option<Deadline>,
-    ) -> Sent<'r> {
+        limit: Option<Duration>,
+    ) -> Step<StoreCall<'static>> {
         // 1.
         let found = match (request, &self.fallback) {
             (Request::Refund(receipt), Some(fallback)) if receipt.source() == Source::Fallback => {
-                return Sent::Answered(Ok(fallback.refund(receipt)));
+                return Step::Decided(Ok(fallback.refund(receipt)));
             }
             (Request::Reset(charges), Some(fallback)) => fallback.reset(charges),
             (Request::Block(..) | Request::Unblock(_), Some(fallback)) => {
@@ -114,28 +143,29 @@ impl Guarded {
         // 2 and 3.
         let tracked = match self.begin(request, origin) {
             Ok(tracked) => tracked,
-            Err(reply) => return Sent::Answered(found.add_to(reply)),
+            Err(reply) => return Step::Decided(found.add_to(reply)),
         };
         // 4.
         let start = Instant::now();
         let Ok(permits) = self.permits(request, start, origin) else {
             let reply = self.fall_back(request, Cause::Rejected, origin);
-            return Sent::Answered(found.add_to(reply));
+            return Step::Decided(found.add_to(reply));
         };
         // 5.
-        let deadline = deadline();
+        let deadline = limit.and_then(Deadline::new);
         let mut call = Unrecorded {
-            guarded: Arc::clone(self),
-            request: Some(KeptRequest::Lent(request)),
+            guarded: self.clone(),
+            operation: Operation::of(request),
+            charges: Charges::default(),
             origin,
             start,
             found,
             outcome_of: Some((tracked, permits)),
         };
-        match deadline::send(&*self.store, request, deadline).now() {
+        match deadline::send(&*self.store, request, deadline, self.delay_of_timers()).now() {
             // 6 and 7.
-            Ok(reply) => Sent::Answered(call.finish(reply, Some(start.elapsed()))),
-            Err(answer) => Sent::Pending(StoreCall { call, answer, deadline }),
+            Ok(reply) => Step::Decided(call.finish(reply, Some(start.elapsed()), Some(request))),
+            Err(answer) => Step::Waits(StoreCall { call, answer, deadline }),
         }
     }
 
@@ -146,18 +176,6 @@ impl Guarded {
         request: Request<'_>,
     ) -> Option<Result<StoreReply, Error>> {
         self.begin(request, Origin::Caller).err()
-    }
-
-    /// Returns whether a breaker rejects this request in step 2.
-    #[inline]
-    pub(super) fn is_rejected(&self, request: Request<'_>) -> bool {
-        self.breakers.as_ref().is_some_and(|breakers| breakers.rejects(&*self.store, request))
-    }
-
-    /// Returns whether a breaker rejects a request with this only charge in step 2.
-    #[inline]
-    pub(super) fn rejects_charge(&self, charge: &Charge<'_>) -> bool {
-        self.breakers.as_ref().is_some_and(|breakers| breakers.rejects_charge(&*self.store, charge))
     }
 
     /// Decides a request in place of the store.
@@ -188,7 +206,8 @@ impl Guarded {
         origin: Origin,
     ) -> Result<TrackedRequest, Result<StoreReply, Error>> {
         // 2.
-        if self.is_rejected(request) {
+        let rejects = |breakers: &Breakers| breakers.rejects(&*self.store, request);
+        if self.breakers.as_ref().is_some_and(rejects) {
             return Err(self.fall_back(request, Cause::Rejected, origin));
         }
         // 3.
@@ -198,7 +217,7 @@ impl Guarded {
 
     /// Requests the permits of step 4. Without breakers, every request goes through without one.
     fn permits(
-        self: &Arc<Self>,
+        &self,
         request: Request<'_>,
         start: Instant,
         origin: Origin,
@@ -207,7 +226,7 @@ impl Guarded {
         // Only the store can refund what it has charged.
         let is_urgent = matches!(request, Request::Refund(_)) || origin == Origin::Replay;
         breakers.try_acquire(&*self.store, request, start, is_urgent, |breaker| {
-            prober::start(self, breaker);
+            self.start_prober(breaker);
             // This request is the probe if there is no runtime for the prober, or one that does not
             // run it.
             breaker.try_probe(start)
@@ -215,15 +234,17 @@ impl Guarded {
     }
 
     /// Records the outcome of a call in the breaker of each node that it depended on.
-    fn record(self: &Arc<Self>, permits: Permits, outcome: impl Fn(&SharedBreaker) -> CallOutcome) {
+    fn record(&self, permits: Permits, outcome: impl Fn(&SharedBreaker) -> CallOutcome) {
         let now = Instant::now();
         for NodePermit { breaker, permit } in permits {
             if breaker.record(permit, now, outcome(&breaker)) {
-                prober::start(self, &breaker);
+                self.start_prober(&breaker);
             }
         }
     }
+}
 
+impl Guards {
     /// Returns the time that the store has taken since `start`. Returns `None` in two cases:
     ///
     /// - The process was late meanwhile. Most of the time may have passed in its own run queue.
@@ -237,75 +258,107 @@ impl Guarded {
     pub(super) fn delay_of_timers(&self) -> Option<&SchedulingDelay> {
         (!self.traits.keeps_deadlines).then_some(&self.scheduling_delay)
     }
+}
 
-    /// Starts to charge the backlog of the fallback to the store, if there is any.
-    #[inline]
-    pub(super) fn start_replay(self: &Arc<Self>) {
-        if let Some(fallback) = &self.fallback
-            && !fallback.backlog().is_empty()
-        {
-            // The task holds no strong handle while it sleeps, so that the limiter can end.
-            let weak = Arc::downgrade(self);
-            self.replay.start(|| async move {
-                while let Some(guarded) = weak.upgrade() {
-                    if guarded.replay_backlog().await {
-                        return;
-                    }
-                    drop(guarded);
-                    sleep(REPLAY_INTERVAL).await;
-                }
-            });
-        }
-    }
+impl Deref for Guarded {
+    type Target = Guards;
 
-    async fn replay_backlog(self: &Arc<Self>) -> bool {
-        let Some(fallback) = &self.fallback else { return true };
-        let has_nodes = self.breakers.as_ref().is_some_and(Breakers::has_nodes);
-        let send = |charges: &[Charge<'_>]| {
-            self.call(Request::Force(charges), Origin::Replay, self.deadline)
-        };
-        replay(fallback, has_nodes, send).await
+    fn deref(&self) -> &Guards {
+        &self.0
     }
 }
 
-/// A request that has gone through the steps up to the call.
+/// The result of a step: a reply, or what waits for one.
 #[expect(
     clippy::large_enum_variant,
     reason = "it is used at once, and a box would be an allocation more"
 )]
-pub(super) enum Sent<'r> {
-    Answered(Result<StoreReply, Error>),
-    Pending(StoreCall<'r>),
+pub(crate) enum Step<C> {
+    Decided(Result<StoreReply, Error>),
+    Waits(C),
 }
 
-impl Sent<'_> {
-    /// Waits for the reply.
-    pub(super) async fn reply(self) -> Result<StoreReply, Error> {
+/// A check that waits for the store. It has the charges, and returns them with the reply.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation more for each check")]
+pub(crate) enum Call<'p> {
+    Store(StoreCall<'p>),
+    /// A check with more steps than a call of the store.
+    Boxed(Pin<Box<dyn Future<Output = Answered<'static>> + Send>>),
+}
+
+/// The charges of a check, and the reply to them.
+pub(crate) type Answered<'p> = (Charges<'p>, Result<StoreReply, Error>);
+
+impl Call<'_> {
+    /// Creates a check of several steps.
+    pub(crate) fn boxed(
+        call: impl Future<Output = Answered<'static>> + Send + 'static,
+    ) -> Call<'static> {
+        Call::Boxed(Box::pin(call))
+    }
+
+    /// Returns the check with [`Policy`](crate::Policy) handles of its own.
+    pub(crate) fn into_owned(self) -> Call<'static> {
         match self {
-            Self::Answered(reply) => reply,
-            Self::Pending(mut call) => call.wait().await,
+            Self::Store(call) => Call::Store(call.into_owned()),
+            Self::Boxed(call) => Call::Boxed(call),
+        }
+    }
+
+    /// Returns the charges of a check that only the store has to decide.
+    pub(crate) fn charges(&self) -> &[Charge<'_>] {
+        match self {
+            Self::Store(call) => call.charges(),
+            Self::Boxed(_) => &[],
         }
     }
 }
 
-/// A call that waits for the store. If it is dropped before it ends, its caller has stopped waiting.
-pub(super) struct StoreCall<'r> {
-    call: Unrecorded<'r>,
+impl<'p> Future for Call<'p> {
+    type Output = Answered<'p>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered<'p>> {
+        match &mut *self {
+            Self::Store(call) => Pin::new(call).poll(cx),
+            Self::Boxed(call) => call.as_mut().poll(cx),
+        }
+    }
+}
+
+/// A request that waits for the store. If it is dropped before it ends, its caller has stopped waiting.
+pub(crate) struct StoreCall<'p> {
+    call: Unrecorded<'p>,
     answer: Answer,
     deadline: Option<Deadline>,
 }
 
-impl StoreCall<'_> {
-    /// Copies the request, for a call that outlives its caller's.
-    pub(super) fn into_owned(self) -> StoreCall<'static> {
+impl<'p> StoreCall<'p> {
+    /// Gives the request its charges, which the deny cache and the fallback need when the call has ended.
+    fn keeping(mut self, charges: Charges<'p>) -> Self {
+        self.call.charges = charges;
+        self
+    }
+
+    /// Returns the charges of a check, a peek or forced charges.
+    pub(super) fn charges(&self) -> &[Charge<'p>] {
+        &self.call.charges
+    }
+
+    fn into_owned(self) -> StoreCall<'static> {
         let Self { call, answer, deadline } = self;
         StoreCall { call: call.into_owned(), answer, deadline }
     }
+}
 
-    /// Waits for the answer, and takes the last steps.
-    pub(super) async fn wait(&mut self) -> Result<StoreReply, Error> {
-        let Self { call, answer, deadline } = self;
-        let reply = deadline::wait(answer, *deadline, call.guarded.delay_of_timers()).await;
+impl<'p> Future for StoreCall<'p> {
+    type Output = Answered<'p>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered<'p>> {
+        let Self { call, answer, deadline } = &mut *self;
+        let reply = ready!(Pin::new(answer).poll(cx));
+        if reply.is_err() && deadline.is_some_and(Deadline::has_passed) {
+            telemetry::deadline_missed();
+        }
         let time = call.guarded.store_time(call.start);
         // A call that was refused or not sent often takes no time. One that missed its deadline has
         // taken at least that long.
@@ -317,21 +370,52 @@ impl StoreCall<'_> {
             telemetry::store_answered(time);
         }
         // 6 and 7.
-        call.finish(reply, time)
+        let charges = mem::take(&mut call.charges);
+        let reply = call.finish(reply, time, call.operation.on(&charges));
+        Poll::Ready((charges, reply))
+    }
+}
+
+/// The operation of a request whose charges are kept apart from it.
+#[derive(Debug, Clone, Copy)]
+enum Operation {
+    Acquire,
+    Peek,
+    Force,
+    /// A refund, a reset or a block, which the fallback does not execute in place of the store.
+    Other,
+}
+
+impl Operation {
+    fn of(request: Request<'_>) -> Self {
+        match request {
+            Request::Acquire(_) => Self::Acquire,
+            Request::Peek(_) => Self::Peek,
+            Request::Force(_) => Self::Force,
+            Request::Refund(_) | Request::Reset(_) | Request::Block(..) | Request::Unblock(_) => {
+                Self::Other
+            }
+        }
     }
 
-    /// Returns the charges of a check, a peek or forced charges.
-    pub(super) fn charges(&self) -> &[Charge<'_>] {
-        self.call.charges()
+    /// Returns the request, or `None` if the fallback does not execute it in place of the store.
+    fn on<'c>(self, charges: &'c [Charge<'c>]) -> Option<Request<'c>> {
+        match self {
+            Self::Acquire => Some(Request::Acquire(charges)),
+            Self::Peek => Some(Request::Peek(charges)),
+            Self::Force => Some(Request::Force(charges)),
+            Self::Other => None,
+        }
     }
 }
 
 /// A call whose outcome is not recorded yet. If it is dropped, the store has panicked or the caller has
 /// stopped waiting.
-struct Unrecorded<'r> {
-    guarded: Arc<Guarded>,
-    /// `None` for a request whose charges are not needed any more.
-    request: Option<KeptRequest<'r>>,
+struct Unrecorded<'p> {
+    guarded: Guarded,
+    operation: Operation,
+    /// Empty for a request whose charges are not needed any more.
+    charges: Charges<'p>,
     origin: Origin,
     start: Instant,
     found: FoundKeys,
@@ -343,8 +427,9 @@ struct Unrecorded<'r> {
 impl Unrecorded<'_> {
     fn into_owned(mut self) -> Unrecorded<'static> {
         Unrecorded {
-            guarded: Arc::clone(&self.guarded),
-            request: self.request.take().and_then(KeptRequest::into_owned),
+            guarded: self.guarded.clone(),
+            operation: self.operation,
+            charges: mem::take(&mut self.charges).into_owned(),
             origin: self.origin,
             start: self.start,
             found: mem::take(&mut self.found),
@@ -352,11 +437,12 @@ impl Unrecorded<'_> {
         }
     }
 
-    /// Takes steps 6 and 7. `time` is that which the store took, if it is known.
+    /// Takes steps 6 and 7. `time` is the time that the store took, if it is known.
     fn finish(
         &mut self,
         reply: Result<StoreReply, Error>,
         time: Option<Duration>,
+        request: Option<Request<'_>>,
     ) -> Result<StoreReply, Error> {
         let guarded = &self.guarded;
         // 6.
@@ -367,7 +453,7 @@ impl Unrecorded<'_> {
             _ => breaker.judge(&reply, time),
         });
         if let Some(cache) = &guarded.deny_cache {
-            cache.record(tracked, self.charges(), &reply);
+            cache.record(tracked, request.map_or(&[], Request::slice), &reply);
         }
         // 7.
         let error = match reply {
@@ -380,14 +466,10 @@ impl Unrecorded<'_> {
         if error.is_unavailable() && !guarded.traits.protects_itself {
             telemetry::store_failed(&error);
         }
-        self.found.add_to(match &self.request {
-            Some(request) => guarded.fall_back(request.lend(), Cause::Failed(error), self.origin),
+        self.found.add_to(match request {
+            Some(request) => guarded.fall_back(request, Cause::Failed(error), self.origin),
             None => Err(error),
         })
-    }
-
-    fn charges(&self) -> &[Charge<'_>] {
-        self.request.as_ref().map_or(&[], |request| request.lend().slice())
     }
 }
 
@@ -397,7 +479,7 @@ impl Drop for Unrecorded<'_> {
         let time = self.guarded.store_time(self.start);
         self.guarded.record(permits, |breaker| breaker.judge_abandoned(time));
         if let Some(cache) = &self.guarded.deny_cache {
-            cache.abandon(tracked, self.charges());
+            cache.abandon(tracked, &self.charges);
         }
     }
 }

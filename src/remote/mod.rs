@@ -7,9 +7,10 @@
 //! | guard | files |
 //! |---|---|
 //! | deadline | `deadline` |
-//! | circuit breaker | `breaker/`, `probe` |
+//! | circuit breaker | `breaker/` |
 //! | deny cache | `deny_cache/` |
 //! | fallback | `fallback/` |
+//! | probes and the replay | `recovery` |
 //! | leases, above the guarded store | `leases/` |
 
 mod breaker;
@@ -21,8 +22,12 @@ mod fingerprint;
 mod guarded;
 mod leases;
 mod pipeline;
-mod probe;
 mod protected;
+mod recovery;
 
 pub use self::{breaker::BreakerConfig, config::Resilience, protected::Protected};
-pub(crate) use self::{fallback::UNKNOWN_WAIT_MICROS, pipeline::Pipeline};
+pub(crate) use self::{
+    fallback::UNKNOWN_WAIT_MICROS,
+    guarded::{Answered, Call, Step},
+    pipeline::Pipeline,
+};

@@ -1,18 +1,17 @@
 //! The pipeline: a remote store as a limiter holds it.
 
-use std::{slice, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use super::{
     Resilience,
     breaker::Breakers,
     deny_cache::DenyCache,
     fallback::Fallback,
-    guarded::{Guarded, Origin},
-    leases::{self, Leases},
+    guarded::{Call, Guarded, Guards, Origin, Step},
+    leases::{self, Leases, is_leased},
 };
 use crate::{
     clock::micros,
-    decision::OneReply,
     error::Error,
     policy::{Charge, Charges},
     runtime::{BackgroundTask, MovingAverage},
@@ -26,7 +25,7 @@ const BACKGROUND_DEADLINE: Duration = Duration::from_millis(250);
 /// A guarded store, and above it the leases, if there are any.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
-    guarded: Arc<Guarded>,
+    guarded: Guarded,
     leases: Option<Arc<Leases>>,
     /// The text of `Resilience::description`.
     description: Box<str>,
@@ -54,7 +53,7 @@ impl Pipeline {
             memory.clock = config.clock;
             Fallback::new(memory, config.instances)
         });
-        let guarded = Arc::new(Guarded {
+        let guarded = Guarded::new(Guards {
             deadline: config.deadline,
             breakers: config.breaker.map(Breakers::new),
             deny_cache,
@@ -70,17 +69,25 @@ impl Pipeline {
         Self { guarded, leases, description }
     }
 
-    /// Executes a request. The leases pay the charges of leased quotas that they can, and the
-    /// [guarded store](Guarded::send) decides the others.
-    #[inline]
+    /// Begins a check. The stocks of leased quotas pay it if they can, or else the
+    /// [guarded store](Guarded::acquire) decides it. A check waits no longer than `within` for the store, if that
+    /// is shorter than the deadline.
+    pub(crate) fn acquire<'p>(
+        &self,
+        charges: &mut Charges<'p>,
+        within: Option<Duration>,
+    ) -> Step<Call<'p>> {
+        self.acquire_by(charges, self.limit_within(within))
+    }
+
+    /// Executes a request. A check that waits has a copy of the charges.
     pub(crate) fn call(&self, request: Request<'_>) -> Answer {
         self.call_by(request, self.guarded.deadline)
     }
 
-    /// Executes a request like [`call`](Self::call), and waits no longer than `limit`.
-    pub(crate) fn call_within(&self, request: Request<'_>, limit: Duration) -> Answer {
-        let limit = self.guarded.deadline.map_or(limit, |deadline| deadline.min(limit));
-        self.call_by(request, Some(limit))
+    /// Executes a request like [`call`](Self::call), and waits no longer than `within`.
+    pub(crate) fn call_within(&self, request: Request<'_>, within: Duration) -> Answer {
+        self.call_by(request, self.limit_within(Some(within)))
     }
 
     /// Executes a request like [`call`](Self::call), for which no caller waits. It may take longer than the
@@ -90,44 +97,30 @@ impl Pipeline {
         self.call_by(request, limit)
     }
 
-    #[inline]
-    fn call_by(&self, request: Request<'_>, limit: Option<Duration>) -> Answer {
+    fn acquire_by<'p>(&self, charges: &mut Charges<'p>, limit: Option<Duration>) -> Step<Call<'p>> {
         match &self.leases {
-            Some(leases) if leases::concerns(request) => leases::call(leases, request, limit),
+            Some(leases) if charges.iter().all(is_leased) => leases.acquire(charges, limit),
+            _ => self.guarded.acquire(charges, limit),
+        }
+    }
+
+    fn call_by(&self, request: Request<'_>, limit: Option<Duration>) -> Answer {
+        if let Request::Acquire(charges) = request {
+            return match self.acquire_by(&mut Charges::copy(charges), limit) {
+                Step::Decided(reply) => Answer::ready(reply),
+                Step::Waits(call) => Answer::pending(async move { call.await.1 }),
+            };
+        }
+        match &self.leases {
+            Some(leases) if leases::concerns(request) => leases.call(request, limit),
             _ => self.guarded.call(request, Origin::Caller, limit),
         }
     }
 
-    /// Starts a check of the only charge. The result is that of `decided` if the stock of a leased quota pays
-    /// the charge, or if the fallback decides because the breaker is open. If the store decides, it is that
-    /// of `asked`.
-    ///
-    /// This is [`call`](Self::call), without an [`Answer`] where this process decides.
-    #[inline(always)]
-    pub(crate) fn acquire_one<'p, T>(
-        &self,
-        charges: &mut Charges<'p>,
-        decided: impl FnOnce(&mut Charges<'p>, OneReply) -> T,
-        asked: impl FnOnce(&mut Charges<'p>, Result<Answer, Error>) -> T,
-    ) -> T {
-        let charge = &charges[0];
-        if let (Some(_), Some(leases)) = (charge.quota().lease(), &self.leases) {
-            return leases::acquire_one(leases, charges, decided, asked);
-        }
-        match &self.guarded.fallback {
-            // This is step 2 of `Guarded::send`.
-            Some(fallback)
-                if fallback.decides_alone(charge) && self.guarded.rejects_charge(charge) =>
-            {
-                let reply = fallback.acquire_rejected(charge);
-                decided(charges, reply)
-            }
-            _ => {
-                let request = Request::Acquire(slice::from_ref(charge));
-                let answer = self.guarded.call(request, Origin::Caller, self.guarded.deadline);
-                asked(charges, Ok(answer))
-            }
-        }
+    /// Returns the longest wait of a caller that waits no longer than `within`.
+    fn limit_within(&self, within: Option<Duration>) -> Option<Duration> {
+        let deadline = self.guarded.deadline;
+        within.map_or(deadline, |within| Some(deadline.map_or(within, |it| it.min(within))))
     }
 
     /// Returns the node that a charge depends on.
@@ -151,7 +144,7 @@ impl Pipeline {
 
     /// Returns the status of the store and of what protects its callers.
     pub(crate) fn status(&self) -> Status {
-        let Guarded { store, breakers, fallback, store_times, scheduling_delay, .. } =
+        let Guards { store, breakers, fallback, store_times, scheduling_delay, .. } =
             &*self.guarded;
         let mut status = store.status();
         if let Some(breakers) = breakers {

@@ -1,6 +1,7 @@
 //! Rules, which turn requests into charges, and ready-made closures for them.
 
 pub mod by;
+mod charges;
 pub mod cost;
 #[cfg(feature = "lookup")]
 mod lookup;
@@ -17,6 +18,7 @@ mod tiers;
 pub use self::lookup::Lookup;
 pub(crate) use self::{
     by::MissingPeer,
+    charges::{RequestCharges, ResponseHook, ResponseHooks},
     lookups::PendingLookups,
     policy_choice::RequestFn,
     rule::Adjustment,

@@ -411,12 +411,6 @@ impl Rule {
         })
     }
 
-    /// Returns whether the rule makes one charge, which does not depend on the response.
-    #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.trials.is_empty() && self.adjustment.is_none()
-    }
-
     /// Returns the number of charges that the rule makes for a request.
     pub(super) fn lines(&self) -> usize {
         1 + self.trials.len()

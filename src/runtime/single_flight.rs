@@ -2,12 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use tokio::{
-    runtime::{Handle, Id},
-    sync::watch,
-    task::AbortHandle,
-    time::Instant,
-};
+use tokio::{sync::watch, task::AbortHandle, time::Instant};
 
 use super::time_limit::{runtime_with_timer, saturating_add};
 use crate::{random, sync::Mutex};
@@ -45,13 +40,7 @@ struct FlightState<E> {
 struct RunningOperation<E> {
     result: ResultReceiver<E>,
     task: AbortHandle,
-    runtime: Id,
-    started: Instant,
 }
-
-/// The time after which a caller in another runtime starts the operation again: the runtime of the
-/// operation may stand still, as a current-thread runtime does outside of `block_on`.
-const RESTART_ELSEWHERE_AFTER: Duration = Duration::from_secs(2);
 
 /// Receives the result of the operation when it ends.
 type ResultReceiver<E> = watch::Receiver<Option<Result<(), E>>>;
@@ -119,10 +108,7 @@ impl<E: Clone + Send + Sync + 'static> SingleFlight<E> {
             return Err(FlightError::Interrupted);
         }
         if let Some(running) = state.running.as_ref().filter(|running| !running.has_ended()) {
-            if !running.may_stand_still() {
-                return Ok(running.result.clone());
-            }
-            running.task.abort();
+            return Ok(running.result.clone());
         }
         if let Some(last) = &state.last
             && !state.backoff.is_over(Instant::now())
@@ -142,12 +128,8 @@ impl<E: Clone + Send + Sync + 'static> SingleFlight<E> {
             drop(state);
             sender.send_replace(Some(result));
         });
-        state.running = Some(RunningOperation {
-            result: result.clone(),
-            task: task.abort_handle(),
-            runtime: runtime.id(),
-            started: Instant::now(),
-        });
+        let task = task.abort_handle();
+        state.running = Some(RunningOperation { result: result.clone(), task });
         Ok(result)
     }
 }
@@ -167,13 +149,6 @@ impl<E> RunningOperation<E> {
     /// Returns whether the task has ended without a result, together with its runtime.
     fn has_ended(&self) -> bool {
         self.result.has_changed().is_err()
-    }
-
-    /// Returns whether the runtime of the operation may run no tasks: the caller is in another one,
-    /// and the operation takes long.
-    fn may_stand_still(&self) -> bool {
-        let is_elsewhere = Handle::try_current().is_ok_and(|caller| caller.id() != self.runtime);
-        is_elsewhere && self.started.elapsed() >= RESTART_ELSEWHERE_AFTER
     }
 }
 
@@ -372,18 +347,14 @@ mod tests {
         assert_eq!(counted.counts(), (1, 0));
     }
 
-    /// A current-thread runtime runs nothing outside of `block_on`.
+    /// A runtime that ends drops the operation.
     #[test]
-    fn an_operation_starts_again_elsewhere_if_its_runtime_stands_still() {
+    fn an_operation_starts_again_elsewhere_if_its_runtime_ends() {
         let runtime = || Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let (flight, still, other) = (SingleFlight::<Broken>::new(), runtime(), runtime());
-        let run = || async { flight.run(|| async { Ok(()) }).await };
-        still.block_on(async { flight.start(std::future::pending) });
-        other.block_on(async {
-            tokio::time::pause();
-            assert!(timeout(SECOND, run()).await.is_err());
-            advance(RESTART_ELSEWHERE_AFTER).await;
-            assert_eq!(timeout(SECOND, run()).await, Ok(Ok(())));
-        });
+        let (flight, ended) = (SingleFlight::<Broken>::new(), runtime());
+        ended.block_on(async { flight.start(std::future::pending) });
+        drop(ended);
+        let run = async { flight.run(|| async { Ok(()) }).await };
+        assert_eq!(runtime().block_on(async { timeout(SECOND, run).await }), Ok(Ok(())));
     }
 }

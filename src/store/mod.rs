@@ -6,17 +6,19 @@
 //! with a store of its own. A store of your own implements [`Store`].
 
 mod answer;
+pub(crate) mod decide;
 pub(crate) mod divided;
 mod status;
+mod step;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod store;
 
-pub(crate) use self::store::KeptRequest;
 #[cfg(feature = "redis")]
 pub(crate) use self::store::probe_charge;
 pub use self::{
     answer::Answer,
     status::{BreakerStatus, MemoryStats, Status},
+    step::{StateChange, StateId, Step},
     store::{Closing, NodeId, Request, Store, Traits},
 };
 pub use crate::decision::{ChargeReply, Source, StoreReply, Verdict};

@@ -12,7 +12,7 @@ use super::{Answer, Status};
 use crate::{
     decision::{Receipt, ReceiptLine},
     error::Error,
-    policy::{Charge, Charges, Policy},
+    policy::{Charge, Policy},
     quota::{Algorithm, Quota},
     random,
     runtime::SchedulingDelay,
@@ -240,41 +240,6 @@ impl<'a> Request<'a> {
         };
         let of_line = |line: &'a ReceiptLine| -> &'a Charge<'a> { line.charge() };
         self.slice().iter().chain(lines.iter().map(of_line))
-    }
-}
-
-/// A request whose answer is awaited: lent by a caller that keeps it, or a copy of its own.
-pub(crate) enum KeptRequest<'r> {
-    Lent(Request<'r>),
-    Owned(Charges<'static>, Lend),
-}
-
-type Lend = for<'r> fn(&'r [Charge<'r>]) -> Request<'r>;
-
-impl KeptRequest<'_> {
-    /// Copies a request that is lent. Returns `None` for a refund, a reset or a block, whose charges are
-    /// not needed once it is sent.
-    pub(crate) fn into_owned(self) -> Option<KeptRequest<'static>> {
-        let request = match self {
-            Self::Owned(charges, lend) => return Some(KeptRequest::Owned(charges, lend)),
-            Self::Lent(request) => request,
-        };
-        let (charges, lend): (&[Charge<'_>], Lend) = match request {
-            Request::Acquire(charges) => (charges, |charges| Request::Acquire(charges)),
-            Request::Peek(charges) => (charges, |charges| Request::Peek(charges)),
-            Request::Force(charges) => (charges, |charges| Request::Force(charges)),
-            Request::Refund(_) | Request::Reset(_) | Request::Block(..) | Request::Unblock(_) => {
-                return None;
-            }
-        };
-        Some(KeptRequest::Owned(Charges::copy(charges), lend))
-    }
-
-    pub(crate) fn lend(&self) -> Request<'_> {
-        match self {
-            Self::Lent(request) => *request,
-            Self::Owned(charges, lend) => lend(charges),
-        }
     }
 }
 

@@ -7,7 +7,6 @@
 //! | `plimsoll_store_seconds` | histogram | response times of remote stores |
 //! | `plimsoll_scheduling_delay_seconds` | histogram | how long a task waits for processor time |
 //! | `plimsoll_store_errors_total` | counter | by `kind`: calls to remote stores that failed, including probes |
-//! | `plimsoll_breaker_state` | gauge | the worst state of a breaker: 0 closed, 1 open, 2 half-open, 3 recovering |
 //! | `plimsoll_open_breakers` | gauge | breakers that are open or half-open |
 //! | `plimsoll_fallback_total` | counter | checks that this process decided by itself, and charges beyond the limit that it made |
 //! | `plimsoll_deadline_missed_total` | counter | calls that the store did not answer by the deadline |
@@ -81,10 +80,6 @@ reports! { feature "metrics";
             Unit::Seconds,
             "How long a task waits for processor time."
         );
-        describe_gauge!(
-            "plimsoll_breaker_state",
-            "The worst state of a breaker: 0 closed, 1 open, 2 half-open, 3 recovering."
-        );
         describe_gauge!("plimsoll_open_breakers", Unit::Count, "Breakers that are open or half-open.");
     }
 
@@ -107,16 +102,13 @@ reports! { feature "metrics";
         metrics::histogram!("plimsoll_scheduling_delay_seconds").record(delay.as_secs_f64());
     }
 
-    /// Registers the gauges of the breakers without a change of their values.
+    /// Registers the gauge of the breakers without a change of its value.
     pub(crate) fn breaker_made() {
-        metrics::gauge!("plimsoll_breaker_state").increment(0.0);
         metrics::gauge!("plimsoll_open_breakers").increment(0.0);
     }
 
-    /// Records the worst state of the breakers of a limiter, and adds to the number of breakers that
-    /// are open or half-open.
-    pub(crate) fn breakers_counted(worst: u8, opened: i8) {
-        metrics::gauge!("plimsoll_breaker_state").set(f64::from(worst));
+    /// Adds to the number of breakers that are open or half-open.
+    pub(crate) fn breakers_opened(opened: i8) {
         metrics::gauge!("plimsoll_open_breakers").increment(f64::from(opened));
     }
 

@@ -13,7 +13,7 @@ mod misuse;
 pub use self::events::DenialEvents;
 pub(crate) use self::{
     counts::{
-        breaker_made, breakers_counted, deadline_missed, denied_from_cache, describe, fell_back,
+        breaker_made, breakers_opened, deadline_missed, denied_from_cache, describe, fell_back,
         lease_denied, lease_granted, lease_lost, leases_refunded, paid_from_stock,
         scheduling_delayed, store_answered, undo_failed,
     },

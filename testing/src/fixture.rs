@@ -8,39 +8,12 @@ use std::{
     pin::pin,
     sync::Mutex,
     task::{Context, Poll, Waker},
-    time::Duration,
 };
 
-use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota, Reservation};
+use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore};
+use plimsoll_contract::Fixture;
 
 use crate::Counted;
-
-/// A limiter over a fresh store, and a function that sets the time of the store.
-pub struct Fixture {
-    pub limiter: Limiter,
-    set: Box<dyn Fn(u64) + Send + Sync>,
-    is_shared: bool,
-}
-
-impl Fixture {
-    pub fn new(limiter: Limiter, set: impl Fn(u64) + Send + Sync + 'static) -> Self {
-        Self { limiter, set: Box::new(set), is_shared: false }
-    }
-
-    /// Marks the store as shared by several instances.
-    pub fn shared(self) -> Self {
-        Self { is_shared: true, ..self }
-    }
-
-    pub fn is_shared(&self) -> bool {
-        self.is_shared
-    }
-
-    /// Sets the time, in microseconds since the epoch, also backward.
-    pub fn set(&self, micros: u64) {
-        (self.set)(micros);
-    }
-}
 
 pub async fn memory() -> Fixture {
     over_memory(Limiter::new)
@@ -62,22 +35,6 @@ pub fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => panic!("the future is pending"),
-    }
-}
-
-pub fn policy(name: &str, quota: &str) -> Policy {
-    Policy::new(name, quota.parse::<Quota>().expect("a valid quota")).expect("a valid name")
-}
-
-pub fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).expect("fits")
-}
-
-/// Reserves a charge, to be refunded or settled.
-pub async fn hold(limiter: &Limiter, charge: plimsoll::Charge<'_>) -> Reservation {
-    match limiter.reserve(charge).await.expect("the store answers") {
-        plimsoll::Reserve::Held(reservation) => reservation,
-        plimsoll::Reserve::Denied(denied) => panic!("refused: {denied:?}"),
     }
 }
 
@@ -111,15 +68,6 @@ impl CaseCounts {
         let missing: Vec<_> = cases.iter().filter(|(_, count)| **count == 0).collect();
         assert!(missing.is_empty(), "never reached: {missing:?}");
     }
-}
-
-/// Returns the most units of `spent` (time, units) in any trailing window `(now - window, now]`.
-pub fn most_in_any_window(spent: &[(u64, u64)], window: u64) -> u128 {
-    let ends = spent.iter().map(|(end, _)| {
-        let inside = spent.iter().filter(|(time, _)| time <= end && time + window > *end);
-        inside.map(|(_, units)| u128::from(*units)).sum()
-    });
-    ends.max().unwrap_or(0)
 }
 
 /// A memory store whose statistics a test can read while a limiter owns the other handle.

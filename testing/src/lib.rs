@@ -5,14 +5,15 @@
 pub mod algorithms;
 mod alone;
 pub mod calm;
-pub mod contract;
 mod counted;
+pub mod delays;
 pub mod example;
 pub mod fault_row;
 mod fixture;
 pub mod histories;
 pub mod log;
 pub mod oracle;
+pub mod postgres;
 pub mod proxy;
 pub mod role;
 pub mod seed;
@@ -23,11 +24,34 @@ pub mod web;
 
 use plimsoll::{Algorithm, Quota};
 
+pub use plimsoll_contract::{
+    self as contract, Fixture, hold, micros, most_in_any_window, policy, shared_suite,
+};
+
 pub use self::{
     alone::alone,
     counted::Counted,
-    fixture::{
-        CaseCounts, Fixture, Watched, hold, memory, micros, most_in_any_window, now, policy,
-        wrapped_memory,
-    },
+    fixture::{CaseCounts, Watched, memory, now, wrapped_memory},
 };
+
+/// Runs the contract of every store, and that of the [layer](delays) over it.
+#[macro_export]
+macro_rules! store_contract {
+    ($store:ident, $make:path) => {
+        mod $store {
+            $crate::contract::suite!($make);
+
+            #[test]
+            fn requests_over_their_limit_wait() {
+                use $crate::delays::requests_over_their_limit_wait as promise;
+                $crate::contract::run(async { promise($make().await).await });
+            }
+
+            #[test]
+            fn requests_that_would_come_too_late_are_denied_at_once() {
+                use $crate::delays::requests_that_would_come_too_late_are_denied_at_once as promise;
+                $crate::contract::run(async { promise($make().await).await });
+            }
+        }
+    };
+}

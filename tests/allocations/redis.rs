@@ -1,5 +1,6 @@
-//! A check that goes alone allocates at most four times between `Limiter::check` and the bytes on
-//! the wire, and one that is queued at most five times, with its part of the batch. A check that leased units pay does not allocate.
+//! A check that goes alone allocates at most six times between `Limiter::check` and the bytes on the wire: its call,
+//! the future of the store, three buffers and the way back. One that is queued allocates at most four times, with
+//! its part of the batch. A check that leased units pay does not allocate.
 #![cfg(feature = "redis")]
 
 use std::{pin::pin, time::Duration};
@@ -88,7 +89,7 @@ async fn checks_allocate_seldom() {
     // For several charges the fallback keeps a copy that does not fit in place, and the deny cache
     // one of its keys.
     for (resilience, limit_for_three, name) in
-        [(Resilience::none(), 5, "without resilience"), (Resilience::default(), 7, "by default")]
+        [(Resilience::none(), 6, "without resilience"), (Resilience::default(), 7, "by default")]
     {
         let limiter = Limiter::with(store.clone(), resilience);
         let one = allocations_until_sent(&limiter, || policies[0].charge("alice", 1).into()).await;
@@ -100,8 +101,8 @@ async fn checks_allocate_seldom() {
         eprintln!(
             "{name}: {one} allocations for one charge, {three} for three, {queued} for a queued one"
         );
-        assert!(queued <= 5, "{name}: {queued} allocations for a queued check");
-        assert!(one <= 4, "{name}: {one} allocations for one charge");
+        assert!(queued <= 4, "{name}: {queued} allocations for a queued check");
+        assert!(one <= 6, "{name}: {one} allocations for one charge");
         assert!(three <= limit_for_three, "{name}: {three} allocations for three charges");
     }
 

@@ -336,8 +336,8 @@ async fn a_check_that_is_dropped_after_its_batch_harms_no_other() {
     let (mut alone, mut queued) = (check(), check());
     assert!(futures_util::poll!(&mut alone).is_pending());
     assert!(futures_util::poll!(&mut queued).is_pending());
-    assert!(tasks() > idle, "a batch waits for the call of the first check");
     let _ = alone.await.expect("an answer");
+    assert!(tasks() > idle, "the end of the first call begins a batch");
     eventually("the batch is decided", async || tasks() <= idle).await;
     let (mut later, mut behind) = (check(), check());
     assert!(futures_util::poll!(&mut later).is_pending());

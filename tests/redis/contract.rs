@@ -15,21 +15,6 @@ use plimsoll_testing::{
 
 use crate::patient;
 
-/// Runs what only shared stores promise.
-macro_rules! shared_store_contract {
-    ($store:ident, $make:path) => {
-        mod $store {
-            plimsoll_testing::promises! { $make;
-                shared: a_leased_quota_is_counted_for_longer,
-                    what_a_leased_quota_has_spent_is_refunded,
-                    a_refund_comes_in_time_until_the_lease_is_over,
-                    a_lease_that_begins_keeps_no_old_unit_longer, a_lease_that_ends_lets_go_sooner,
-                    a_lease_of_a_bucket_moves_no_debt;
-            }
-        }
-    };
-}
-
 plimsoll_testing::store_contract!(on_a_server, crate::contract::on_one);
 plimsoll_testing::store_contract!(over_a_pool, crate::contract::pooled);
 plimsoll_testing::store_contract!(behind_sentinel, crate::contract::guarded);
@@ -37,10 +22,18 @@ plimsoll_testing::store_contract!(on_a_cluster, crate::contract::on_several);
 plimsoll_testing::store_contract!(wrapped_on_a_server, crate::contract::wrapped_on_one);
 plimsoll_testing::store_contract!(wrapped_on_a_cluster, crate::contract::wrapped_on_several);
 
-shared_store_contract!(shared_on_a_server, crate::contract::on_one);
-shared_store_contract!(shared_on_a_cluster, crate::contract::on_several);
-shared_store_contract!(wrapped_shared_on_a_server, crate::contract::wrapped_on_one);
-shared_store_contract!(wrapped_shared_on_a_cluster, crate::contract::wrapped_on_several);
+mod shared_on_a_server {
+    plimsoll_testing::shared_suite!(crate::contract::on_one);
+}
+mod shared_on_a_cluster {
+    plimsoll_testing::shared_suite!(crate::contract::on_several);
+}
+mod wrapped_shared_on_a_server {
+    plimsoll_testing::shared_suite!(crate::contract::wrapped_on_one);
+}
+mod wrapped_shared_on_a_cluster {
+    plimsoll_testing::shared_suite!(crate::contract::wrapped_on_several);
+}
 
 /// Tests that run at the same time share servers; each has a prefix of its own.
 struct Shared<T: Servers>(Mutex<Weak<Checked<T>>>);

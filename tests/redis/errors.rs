@@ -40,9 +40,9 @@ fn assert_says(error: &Error, kind: ErrorKind, advice: &str) {
 const EACH: [(&str, &str); Algorithm::EACH.len()] = [
     ("5/h", "l3"),
     ("5/h sliding-buckets(4)", "b3"),
-    ("5/h sliding-counter", "c2"),
+    ("5/h sliding-counter", "c3"),
     ("5/h token-bucket(5)", "t2"),
-    ("5/h fixed-window", "f2"),
+    ("5/h fixed-window", "f3"),
 ];
 
 #[tokio::test]

@@ -23,9 +23,9 @@ async fn a_key_lives_as_long_as_what_it_has_spent() {
     let each = [
         ("1000/2s", "l3", 4_000),
         ("1000/2s sliding-buckets(4)", "b3", 4_000),
-        ("1000/2s sliding-counter", "c2", 2_000),
+        ("1000/2s sliding-counter", "c3", 2_000),
         ("1000/2s token-bucket(1000)", "t2", 2_000),
-        ("1000/2s fixed-window", "f2", 2_000),
+        ("1000/2s fixed-window", "f3", 2_000),
     ];
     for turn in 0..60 {
         for (quota, tag, spare) in each {
@@ -52,9 +52,9 @@ async fn a_key_lives_as_long_as_what_it_has_spent() {
 const EACH: [(&str, &str); Algorithm::EACH.len()] = [
     ("1000/2s", "l3"),
     ("1000/2s sliding-buckets(4)", "b3"),
-    ("1000/2s sliding-counter", "c2"),
+    ("1000/2s sliding-counter", "c3"),
     ("1000/2s token-bucket(1000)", "t2"),
-    ("1000/2s fixed-window", "f2"),
+    ("1000/2s fixed-window", "f3"),
 ];
 
 /// The expiry of a long log is renewed ahead of time, and not with each charge.
@@ -87,7 +87,7 @@ async fn a_long_log_lives_as_long_as_what_it_has_spent() {
 async fn a_counter_lives_as_long_as_the_periods_of_earlier_windows() {
     let server = Server::start();
     let limiter = limiter(&server).await;
-    for (algorithm, tag, periods) in [("fixed-window", "f2", 1), ("sliding-counter", "c2", 2)] {
+    for (algorithm, tag, periods) in [("fixed-window", "f3", 1), ("sliding-counter", "c3", 2)] {
         let policy = policy("p", &format!("10/1h {algorithm}"));
         let [seconds, _]: [i64; 2] = server.ask("TIME");
         let end = (seconds / 3_600 + periods) * 3_600_000;

@@ -17,9 +17,9 @@ use crate::patient;
 const EACH: [(&str, &str); Algorithm::EACH.len()] = [
     ("100/min", "l3"),
     ("100/min sliding-buckets(4)", "b3"),
-    ("100/min sliding-counter", "c2"),
+    ("100/min sliding-counter", "c3"),
     ("100/min token-bucket(50)", "t2"),
-    ("100/min fixed-window", "f2"),
+    ("100/min fixed-window", "f3"),
 ];
 
 /// Numbers at the ends of what fields of a state can hold.
@@ -241,7 +241,7 @@ async fn windows_that_alternate_add_nothing() {
             assert_ne!(millis, -1, "the key never expires");
             let days = millis / 86_400_000;
             let most = match tag {
-                "l3" | "f2" => 450,
+                "l3" | "f3" => 450,
                 // A bucket of a quarter of a window ends before the window begins.
                 "b3" => 550,
                 _ => 850,

@@ -9,7 +9,7 @@ use std::sync::{
 
 use futures_util::future::join_all;
 use plimsoll::{Decision, Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source};
-use plimsoll_testing::servers::{Cluster, Server};
+use plimsoll_testing::servers::Server;
 
 use crate::{patient, policy};
 
@@ -129,39 +129,4 @@ async fn close_gives_everything_back() {
         let decision = limiter.check(policy.charge("everybody", 1)).await.expect("an answer");
         assert_eq!(decision.source(), Source::Shared);
     }
-}
-
-/// "client" and "overall" are on different nodes of the cluster.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hot_budget_beside_a_cold_client_costs_one_command_on_the_slot_of_the_client() {
-    let cluster = Cluster::start();
-    let store =
-        RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(patient()))
-            .await
-            .expect("a store");
-    let limiter = patient_limiter(store);
-    let client = policy("client", "10/h");
-    let overall = policy("overall", "100000000/h token-bucket(10000000) leased(60s)");
-    let counts = || -> Vec<u64> { cluster.nodes.iter().map(commands).collect() };
-
-    // The node of the budget is the one that its renewals go to.
-    let before = counts();
-    spend(&limiter, &overall, 8, 1_000).await;
-    let after = counts();
-    let home = (0..3).max_by_key(|node| after[*node] - before[*node]).expect("three");
-    let start = counts();
-    let mut from_stock = 0;
-    for number in 0_u64..300 {
-        let charges = [client.charge(number, 1), overall.charge("everybody", 1)];
-        assert!(limiter.check(charges).await.expect("an answer").is_allowed());
-        let alone = limiter.check(overall.charge("everybody", 1)).await.expect("an answer");
-        from_stock += u32::from(alone.source() == Source::Leased);
-    }
-    let end = counts();
-    let others: u64 = (0..3).filter(|it| *it != home).map(|it| end[it] - start[it]).sum();
-    let all: u64 = (0..3).map(|it| end[it] - start[it]).sum();
-    // About a third of the clients are on the node of the budget.
-    assert!((100..300).contains(&others), "{others} commands on the other nodes");
-    assert!((300..320).contains(&all), "{all} commands for 300 clients and some renewals");
-    assert!(from_stock > 290, "{from_stock} of 300 checks of the budget alone are from stock");
 }

@@ -360,7 +360,7 @@ async fn a_log_without_units_is_deleted() {
     drop(held);
     limiter.close().await.expect("an answer");
     assert_eq!(server.keys().len(), 0, "a long log");
-    // One line with the key, which has a script of its own, and several.
+    // One line with the key, and several.
     for lines in [1, 2] {
         let mut held = Vec::new();
         for _ in 0..lines {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Effect, OnFailure, Policy, Reserve, Resilience, store::Source};
+use plimsoll::{Effect, OnFailure, Reserve, Resilience, store::Source};
 use plimsoll_testing::policy;
 use tokio::{
     runtime::{Builder, Runtime},
@@ -25,71 +25,44 @@ async fn let_tasks_run() {
     }
 }
 
+/// The charge of a key is sent once. If it fails, its units are not charged, and the other keys wait.
 #[tokio::test(start_paused = true)]
-async fn refused_units_stay_in_the_backlog() {
+async fn a_charge_that_fails_is_not_repeated() {
+    const KEYS: u64 = 900;
     let bench = without_breaker();
     let policy = policy("p", "10/h");
     bench.remote.set(Mood::Down);
-    assert_eq!(bench.admitted(&policy, 20).await, 10);
+    for key in 0..KEYS {
+        let _ = bench.check(policy.charge(key, 3)).await;
+    }
     for _ in 0..3 {
         bench.remote.set(Mood::Well);
         assert_eq!(bench.check(policy.charge("probe", 0)).await.source(), Source::Shared);
         bench.remote.set(Mood::Down);
-        let_tasks_run().await;
-        bench.pass(Duration::from_secs(2)).await;
-    }
-    bench.heal(&policy).await;
-    assert_eq!(bench.left(&policy, "alice").await, 0);
-}
-
-/// Starts a replay that the store interrupts.
-async fn interrupted_replay(policy: &Policy) -> Bench {
-    let bench = without_breaker();
-    bench.remote.set(Mood::Down);
-    assert_eq!(bench.admitted(policy, 20).await, 10);
-    bench.remote.set(Mood::Well);
-    assert_eq!(bench.check(policy.charge("probe", 0)).await.source(), Source::Shared);
-    bench.remote.set(Mood::Down);
-    let_tasks_run().await;
-    bench
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_replay_continues_without_requests() {
-    let policy = policy("p", "10/h");
-    let bench = interrupted_replay(&policy).await;
-    for _ in 0..5 {
         let calls = bench.remote.calls();
-        bench.pass(Duration::from_secs(1)).await;
         let_tasks_run().await;
-        assert_eq!(bench.remote.calls() - calls, 1, "it is tried once a second");
+        bench.pass(Duration::from_secs(5)).await;
+        let_tasks_run().await;
+        assert!((1..=16).contains(&(bench.remote.calls() - calls)), "it ends with a failure");
     }
     bench.remote.set(Mood::Well);
-    bench.pass(Duration::from_secs(1)).await;
-    let_tasks_run().await;
-    assert_eq!(bench.left(&policy, "alice").await, 0);
+    let _ = bench.check(policy.charge("probe", 0)).await;
+    for _ in 0..10 {
+        let_tasks_run().await;
+    }
+    let mut lost = 0;
+    for key in 0..KEYS {
+        let peek = bench.limiter.peek(policy.charge(key, 0)).await.expect("decided");
+        match peek.outcomes().get(0).expect("an outcome").standing().remaining() {
+            10 => lost += 1,
+            left => assert_eq!(left, 7, "{key}"),
+        }
+    }
+    assert!((3..=48).contains(&lost), "{lost} keys");
     let calls = bench.remote.calls();
     bench.pass(Duration::from_secs(5)).await;
     let_tasks_run().await;
     assert_eq!(bench.remote.calls(), calls, "it has ended");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_replay_ends_with_its_units_or_with_the_limiter() {
-    for limiter_ends in [false, true] {
-        let policy = policy("p", "10/h");
-        let bench = interrupted_replay(&policy).await;
-        let (remote, clock) = (bench.remote.clone(), bench.clock.clone());
-        let limiter = (!limiter_ends).then_some(bench.limiter);
-        if !limiter_ends {
-            clock.advance(Duration::from_secs(3_601));
-        }
-        let calls = remote.calls();
-        tokio::time::advance(Duration::from_secs(5)).await;
-        let_tasks_run().await;
-        assert_eq!(remote.calls(), calls);
-        drop(limiter);
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,19 +84,10 @@ async fn a_refused_entry_delays_no_other() {
         let peek = bench.limiter.peek(policy.charge(key, 0)).await.expect("decided");
         assert_eq!(peek.outcomes().get(0).expect("an outcome").standing().remaining(), 7);
     }
-    // It is tried again, at leisure, and charged when its place is free.
     let calls = bench.remote.calls();
-    for _ in 0..100 {
-        let _ = bench.check(policy.charge("probe", 0)).await;
-        let_tasks_run().await;
-    }
-    assert_eq!(bench.remote.calls() - calls, 100);
-    bench.remote.set(Mood::Clean);
-    bench.pass(Duration::from_secs(2)).await;
+    bench.pass(Duration::from_secs(5)).await;
     let_tasks_run().await;
-    let _ = bench.check(policy.charge("probe", 0)).await;
-    let_tasks_run().await;
-    assert_eq!(bench.left(&policy, FOREIGN).await, 6);
+    assert_eq!(bench.remote.calls(), calls, "and never again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -252,22 +252,26 @@ async fn units_of_a_lost_answer_are_never_used() {
     }
 }
 
+/// A stock pays no part of a check, and a check that it cannot pay is no demand.
 #[tokio::test(start_paused = true)]
-async fn a_busy_budget_beside_a_cold_key_costs_one_request_for_the_cold_key() {
+async fn a_check_with_a_charge_that_is_not_leased_is_sent_wholly() {
     let case = Case::new();
     let (client, overall) = (policy("client", "10/s"), policy("overall", LEASED));
     case.warm_up(overall.charge("all", 1)).await;
+    let before = case.limiter.status().leased_units;
     for number in 0_u64..50 {
         let check = [client.charge(number, 1), overall.charge("all", 1)];
-        assert!(case.check(check).await.is_allowed());
+        assert_eq!(case.check(check).await.source(), Source::Shared);
     }
     let requests = case.store.requests();
-    assert_eq!(requests.iter().filter(|it| *it == "acquire client").count(), 50, "{requests:?}");
-    assert!(requests.iter().all(|it| !it.contains('+')), "{requests:?}");
-    // All local: no request but those of renewals.
+    assert_eq!(requests, vec!["acquire client+overall"; 50]);
+    assert_eq!(case.limiter.status().leased_units, before);
+    // A key that is not busy costs one request for both, and a busy one none but those of renewals.
     let both = [policy("second", LEASED), overall];
-    case.warm_up(both[0].charge("all", 1)).await;
     let check = || both.each_ref().map(|policy| policy.charge("all", 1));
+    assert_eq!(case.check(check()).await.source(), Source::Shared);
+    assert_eq!(case.store.requests(), ["acquire second+overall"]);
+    case.warm_up(both[0].charge("all", 1)).await;
     assert_eq!(case.check(check()).await.source(), Source::Leased);
     assert!(case.store.requests().iter().all(|it| it.starts_with("lease")));
 }
@@ -275,15 +279,20 @@ async fn a_busy_budget_beside_a_cold_key_costs_one_request_for_the_cold_key() {
 #[tokio::test(start_paused = true)]
 async fn a_denied_check_puts_the_leased_units_back() {
     let case = Case::new();
-    let (client, overall) = (policy("client", "1/s"), policy("overall", LEASED));
+    let (client, overall) = (policy("client", LEASED), policy("overall", LEASED));
     for _ in 0..100 {
         let _ = case.check(overall.charge("all", 1)).await;
     }
     case.warm_up(overall.charge("all", 1)).await;
-    assert!(case.check([client.charge("mallory", 1), overall.charge("all", 1)]).await.is_allowed());
+    case.warm_up(client.charge("mallory", 1)).await;
+    // Another process spends what is left for the client.
+    let rest = case.process().penalize(client.charge("mallory", 1_000)).await;
+    assert_eq!(rest.expect("a standing").remaining(), Some(0));
+    while case.check(client.charge("mallory", 1)).await.is_allowed() {}
     let before = case.limiter.status().leased_units;
-    for without_cache in [false, true] {
-        if without_cache {
+    assert!(before > 0, "those of the other policy");
+    for is_down in [false, true] {
+        if is_down {
             case.store.remote.set(Mood::Down);
         }
         let client = client.charge("mallory", 1).with_on_failure(plimsoll::OnFailure::Deny);
@@ -294,41 +303,24 @@ async fn a_denied_check_puts_the_leased_units_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_spends_and_refunds_units_of_the_stock_beside_those_of_the_store() {
+async fn a_check_of_several_charges_spends_and_refunds_units_of_the_stocks() {
     let case = Case::new();
-    let (client, overall) = (policy("client", "1/s"), policy("overall", LEASED));
-    for _ in 0..100 {
-        let _ = case.check(overall.charge("all", 1)).await;
+    let both = [policy("first", LEASED), policy("second", LEASED)];
+    for policy in &both {
+        for _ in 0..100 {
+            let _ = case.check(policy.charge("all", 1)).await;
+        }
+        case.warm_up(policy.charge("all", 1)).await;
     }
-    case.warm_up(overall.charge("all", 1)).await;
     let before = case.limiter.status().leased_units;
-    let charges = || [client.charge("bob", 1), overall.charge("all", 2)];
-    let Reserve::Held(slot) = case.limiter.reserve(charges()).await.unwrap() else {
-        panic!("units are free")
-    };
-    assert_eq!(case.limiter.status().leased_units, before - 2);
-    // The store has decided the check, so all units are refunded to it.
-    let free = case.free_in_store(overall.charge("all", 1)).await;
-    assert_eq!(slot.refund().await.unwrap(), 3);
-    assert_eq!(case.free_in_store(overall.charge("all", 1)).await, free + 2);
-
-    let remaining = |decision: &Decision<'_>, charge| {
-        decision.outcomes().get(charge).expect("two charges").standing().remaining()
-    };
-    let admitted = case.check(charges()).await;
-    let denied = case.check(charges()).await;
-    assert!(admitted.is_allowed() && !denied.is_allowed());
-    assert_eq!([&admitted, &denied].map(|it| remaining(it, 1)), [remaining(&admitted, 1); 2]);
-
-    // The fallback has the unit of the client, and none of the stock.
-    case.store.remote.set(Mood::Down);
-    let charges = [client.charge("carol", 1), overall.charge("all", 2)];
+    let charges = [both[0].charge("all", 1), both[1].charge("all", 2)];
     let Reserve::Held(slot) = case.limiter.reserve(charges).await.unwrap() else {
         panic!("units are free")
     };
-    assert_eq!(slot.receipt().source(), Source::Fallback);
-    let units: Vec<_> = slot.receipt().lines().iter().map(|line| line.units()).collect();
-    assert_eq!((units, slot.refund().await.unwrap()), (vec![1], 1));
+    assert_eq!(slot.receipt().source(), Source::Leased);
+    assert_eq!(case.limiter.status().leased_units, before - 3);
+    assert_eq!(slot.refund().await.unwrap(), 3);
+    assert_eq!(case.limiter.status().leased_units, before);
 }
 
 #[tokio::test(start_paused = true)]

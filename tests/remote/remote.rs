@@ -31,8 +31,6 @@ struct Inner {
 #[repr(u8)]
 pub(crate) enum Mood {
     Well,
-    /// As [`Well`](Self::Well), and the store has none of the units of other processes any more.
-    Clean,
     /// Decides at once, and answers one poll later.
     Late,
     /// Answers with an error.

@@ -23,8 +23,9 @@ const FORBIDDEN: &[(&str, &[&str], &[&str])] = &[
     ("the guarded store knows nothing of leases", &["remote"], &["remote/leases"]),
 ];
 
-/// The folders of the other crates, each with the folders below it that are not part of the crate: programs.
-const ELSEWHERE: &[(&str, &[&str])] = &[("control/src", &["bin"]), ("server/src", &[])];
+/// The folders of the other crates, each with the folders below it that are crates of their own: programs.
+const ELSEWHERE: &[(&str, &[&str])] =
+    &[("control/src", &["bin"]), ("control/src/bin/plimsoll", &[]), ("server/src", &[])];
 
 /// The parts of `remote/` that are above the guarded store.
 const ABOVE_GUARDED: &[&str] = &["remote/leases", "remote/pipeline"];

@@ -2,6 +2,8 @@
 
 /// Files below 40 lines of code, each with its cause.
 pub(crate) const SMALL: &[(&str, &str)] = &[
+    ("algorithm/fixed_window", "the counters are in periods.rs"),
+    ("algorithm/sliding_counter", "the counters are in periods.rs"),
     ("guide", "the pages of the guide"),
     ("random", "the crate's one source of random numbers"),
     ("remote/fingerprint", "the hash by which both the deny cache and the leases find a charge"),
@@ -19,15 +21,16 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
     (
         "control/src",
         &[
-            ("admin/api/denials", "the one endpoint that is a stream"),
             ("admin/api/session", "the operator of a request, for all endpoints"),
             ("admin/api/trials", "one endpoint"),
             ("admin/config", "the public configuration of the page"),
             ("admin/page", "the files of the page, which are embedded"),
             ("admin/router", "the routes of the page, which are read together"),
+            ("admin/time", "the one place that reads times of operators"),
             ("config/claims", "a public type, which layers of an application name"),
             ("config/document/parse", "the one place that knows the parsers"),
             ("config/file", "the file of a configuration, which only its follower reads again"),
+            ("config/follower", "the rules over one limiter, which the layer and the reload share"),
             ("config/format", "a public type"),
             ("config/spec/headers", "one table of the file"),
             ("config/spec/key", "one table of the file"),
@@ -36,7 +39,6 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("guide", "the pages of the guide"),
             ("offenders/counts", "the counts, apart from the sketch that finds the keys"),
             ("offenders/offender", "a public type"),
-            ("overrides/memory", "the audit log without Redis"),
             ("overrides/tls", "the seam of a feature"),
         ],
     ),
@@ -44,9 +46,11 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
         "server/src",
         &[
             ("access/client", "a public type"),
+            ("access/clients", "a public type"),
             ("envoy/config/error", "a public type"),
             ("envoy/config/metadata", "a conversion between two formats"),
             ("envoy/config/pattern", "the rule of `*`, which has no other place"),
+            ("http/body", "the bodies of all endpoints"),
             ("http/reset", "one endpoint"),
             ("http/router", "the routes of the API, which are read together"),
             ("listen/phase", "the phases, which listeners and health share"),

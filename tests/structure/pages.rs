@@ -247,3 +247,20 @@ fn the_tables_have_each_algorithm() {
         }
     }
 }
+
+/// The lists that a new algorithm needs beside the documentation, where no compiler looks.
+#[test]
+fn the_other_lists_have_each_algorithm() {
+    let mutants = fs::read_to_string("scripts/mutate-lua").expect("a script");
+    let seeds = fs::read_dir("fuzz/seeds/quota").expect("a folder");
+    let seeds: Vec<_> =
+        seeds.map(|seed| fs::read_to_string(seed.expect("a file").path()).expect("text")).collect();
+    for algorithm in Algorithm::EACH {
+        let name = algorithm.name();
+        let module = name.replace('-', "_");
+        let row = |line: &str| line.starts_with(&format!("{module}|"));
+        assert!(mutants.lines().any(row), "scripts/mutate-lua has no mutant of lua/{module}.lua");
+        let seed = |text: &String| text.contains(name);
+        assert!(seeds.iter().any(seed), "fuzz/seeds/quota has no quota with {name}");
+    }
+}

@@ -2,8 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use http::{header::AUTHORIZATION, request::Parts};
-use subtle::{Choice, ConstantTimeEq};
+use http::request::Parts;
+
+use crate::web::Tokens;
 
 /// The rights of an [`Operator`]. The later variants include the earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +42,7 @@ pub struct Access(Kind);
 
 #[derive(Clone)]
 enum Kind {
-    Tokens(Vec<(Arc<str>, Operator)>),
+    Tokens(Tokens<Operator>),
     Custom(Arc<Authenticate>),
 }
 
@@ -72,7 +73,7 @@ impl Access {
     /// and [`write`](Self::write).
     #[must_use]
     pub fn tokens() -> Self {
-        Self(Kind::Tokens(Vec::new()))
+        Self(Kind::Tokens(Tokens::default()))
     }
 
     /// Creates an access by the authentication of the application. The closure returns the operator who has
@@ -110,17 +111,15 @@ impl Access {
     }
 
     /// Adds the token of an operator who may change limits. Use at least 16 random bytes. An empty token
-    /// admits no request. An access by [custom](Self::custom) authentication has no tokens and ignores it.
+    /// admits no request, and a token of two operators is the token of the first one. An access by [custom](Self::custom) authentication has no tokens and ignores it.
     #[must_use]
     pub fn write(self, name: &str, token: &str) -> Self {
         self.with(Operator::new(name, Role::Write), token)
     }
 
     fn with(mut self, operator: Operator, token: &str) -> Self {
-        if let Kind::Tokens(tokens) = &mut self.0
-            && !token.is_empty()
-        {
-            tokens.push((token.into(), operator));
+        if let Kind::Tokens(tokens) = &mut self.0 {
+            let _ = tokens.add(token, operator);
         }
         self
     }
@@ -129,7 +128,7 @@ impl Access {
     pub(super) fn operator(&self, parts: &Parts) -> Option<Operator> {
         match &self.0 {
             Kind::Custom(authenticate) => authenticate(parts),
-            Kind::Tokens(tokens) => find(tokens, bearer(parts)?),
+            Kind::Tokens(tokens) => tokens.find(&parts.headers).ok().cloned(),
         }
     }
 
@@ -137,28 +136,6 @@ impl Access {
     pub(super) fn has_tokens(&self) -> bool {
         matches!(self.0, Kind::Tokens(_))
     }
-}
-
-/// Compares with all tokens, so that the time does not depend on the one that is equal.
-fn find(tokens: &[(Arc<str>, Operator)], sent: &[u8]) -> Option<Operator> {
-    let mut found = None;
-    for (token, operator) in tokens {
-        let is_equal: Choice = token.as_bytes().ct_eq(sent);
-        if bool::from(is_equal) {
-            found = Some(operator);
-        }
-    }
-    found.cloned()
-}
-
-/// Returns the token of the header `Authorization`, if the request has exactly one.
-fn bearer(parts: &Parts) -> Option<&[u8]> {
-    let mut values = parts.headers.get_all(AUTHORIZATION).iter();
-    let (Some(value), None) = (values.next(), values.next()) else {
-        return None;
-    };
-    let (scheme, token) = value.as_bytes().split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
 impl Role {
@@ -174,46 +151,8 @@ impl Role {
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Tokens(tokens) => {
-                f.debug_list().entries(tokens.iter().map(|(_, operator)| operator)).finish()
-            }
+            Kind::Tokens(tokens) => tokens.fmt(f),
             Kind::Custom(_) => f.write_str("Custom"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use http::Request;
-
-    use super::*;
-
-    fn sent(values: &[&str]) -> Parts {
-        let mut request = Request::builder();
-        for value in values {
-            request = request.header(AUTHORIZATION, *value);
-        }
-        request.body(()).unwrap().into_parts().0
-    }
-
-    #[test]
-    fn a_token_is_its_operator_and_nothing_else_is() {
-        let access = Access::tokens().write("alice", "secret").read("bob", "other").write("x", "");
-        let name = |values: &[&str]| access.operator(&sent(values)).map(|it| it.name().to_owned());
-        assert_eq!(name(&["Bearer secret"]).as_deref(), Some("alice"));
-        assert_eq!(name(&["bearer  other"]).as_deref(), Some("bob"));
-        for refused in [
-            &[][..],
-            &["Bearer "],
-            &["Bearer"],
-            &["Bearer secre"],
-            &["Bearer secret2"],
-            &["Basic secret"],
-            &["secret"],
-            &["Bearer wrong", "Bearer secret"],
-        ] {
-            assert_eq!(name(refused), None, "{refused:?}");
-        }
-        assert!(!format!("{access:?}").contains("secret"));
     }
 }

@@ -1,15 +1,20 @@
-//! The decisions of the layers, for the charts and the stream of denials.
+//! The decisions of the layers, for the charts and the list of denials.
 
 use std::sync::Arc;
 
 use plimsoll::{Decision, Outcome, OutcomeKind};
 
+use tokio::time::Instant;
+
 use super::{
     denials::{Denial, Denials},
-    rates::{Rates, Samples, Start},
-    time,
+    rates::{Rates, Samples, place},
 };
-use crate::{Offenders, by_name::ByName};
+use crate::{
+    Offenders,
+    by_name::ByName,
+    time::{to_millis, wall_time},
+};
 
 /// The policies with rates. A service has no more, unless its names are made from requests.
 const MAX_POLICIES: usize = 1_000;
@@ -34,7 +39,8 @@ pub struct Activity(Arc<State>);
 #[derive(Debug)]
 struct State {
     offenders: Offenders,
-    start: Start,
+    /// The time by which samples are numbered.
+    start: Instant,
     rates: ByName<Rates>,
     denials: Denials,
 }
@@ -43,20 +49,18 @@ impl Activity {
     /// Creates an activity without decisions.
     #[must_use]
     pub fn new(offenders: Offenders) -> Self {
-        let (start, denials) = (Start::now(), Denials::default());
+        let (start, denials) = (Instant::now(), Denials::default());
         Self(Arc::new(State { offenders, start, rates: ByName::new(MAX_POLICIES), denials }))
     }
 
-    /// Counts a decision, and shows its denials to those who watch.
+    /// Counts a decision, and keeps its denials.
     pub fn record(&self, decision: &Decision<'_>) {
         self.0.offenders.record(decision);
-        let elapsed = self.0.start.elapsed_at(decision.time());
-        let place = Start::place(elapsed);
+        let elapsed = self.0.start.elapsed();
+        let place = place(elapsed);
         for outcome in decision.outcomes().iter() {
-            let new = || Rates::new(place);
-            if let Some(rates) = self.0.rates.get_or_add(outcome.policy().name(), new) {
-                rates.record(outcome.kind(), place);
-            }
+            let record = |rates: &Rates| rates.record(outcome.kind(), place);
+            self.0.rates.with(outcome.policy().name(), || Rates::new(place), record);
             if outcome.kind() == OutcomeKind::Denied {
                 let denial = || self.denial(decision, outcome);
                 self.0.denials.record(elapsed.as_secs(), denial);
@@ -66,8 +70,7 @@ impl Activity {
 
     /// Returns the requests under a policy, or `None` if there were none.
     pub(super) fn samples(&self, policy: &str) -> Option<Samples> {
-        let place = Start::place(self.0.start.elapsed());
-        Some(self.0.rates.get(policy)?.samples(place))
+        Some(self.0.rates.get(policy)?.samples(place(self.0.start.elapsed())))
     }
 
     pub(super) fn offenders(&self) -> &Offenders {
@@ -80,7 +83,7 @@ impl Activity {
 
     fn denial(&self, decision: &Decision<'_>, outcome: Outcome<'_>) -> Denial {
         Denial {
-            time: time::millis(time::now()),
+            time: to_millis(wall_time()),
             policy: outcome.policy().name().to_owned(),
             key: self.0.offenders.shown(outcome.charge().key()),
             limit: outcome.standing().limit(),
@@ -106,7 +109,7 @@ mod tests {
         };
         (0..MAX_POLICIES).for_each(record);
         (0..MAX_POLICIES + 10).for_each(record);
-        assert_eq!(activity.0.rates.iter().count(), MAX_POLICIES);
+        assert_eq!(activity.0.rates.all().len(), MAX_POLICIES);
         assert!(activity.samples(&format!("p{}", MAX_POLICIES)).is_none());
         let samples = activity.samples("p7").unwrap();
         assert_eq!(samples.allowed.iter().sum::<u64>(), 2);

@@ -8,7 +8,7 @@ use super::{Access, Activity};
 use crate::{Config, Overrides, Registry};
 
 /// The state that all handlers share.
-pub(super) type Shared = Arc<AdminConfig>;
+pub(super) type Admin = Arc<AdminConfig>;
 
 /// The parts that the admin page shows and changes, and the access to them.
 #[derive(Debug, Clone)]

@@ -8,12 +8,13 @@ use axum::{
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
     header::{
-        CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, WWW_AUTHENTICATE,
-        X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+        CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+        X_FRAME_OPTIONS,
     },
 };
 
-use super::{Role, config::Shared, problem::Problem};
+use super::{Role, config::Admin};
+use crate::web::Problem;
 
 /// The page loads its own files and nothing else. It writes no HTML from texts.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -26,12 +27,12 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Passes the request on with its [`Operator`](super::Operator) as an extension, or rejects it.
 pub(super) async fn authorize(
-    State(shared): State<Shared>,
+    State(admin): State<Admin>,
     request: Request,
     next: Next,
 ) -> Response {
     let (mut parts, body) = request.into_parts();
-    let Some(operator) = shared.access.operator(&parts) else {
+    let Some(operator) = admin.access.operator(&parts) else {
         return unauthorized();
     };
     let changes = !matches!(parts.method, Method::GET | Method::HEAD);
@@ -69,10 +70,7 @@ pub(super) async fn protect(request: Request, next: Next) -> Response {
 fn unauthorized() -> Response {
     let detail = "The request has no token, or one that is not known";
     let problem = Problem::new(StatusCode::UNAUTHORIZED, "No operator", detail);
-    let problem = problem.allowed("the header \"Authorization: Bearer TOKEN\"");
-    let mut response = problem.into_response();
-    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    response
+    problem.allowed("the header \"Authorization: Bearer TOKEN\"").into_response()
 }
 
 fn is_cross_site(headers: &HeaderMap) -> bool {

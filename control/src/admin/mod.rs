@@ -1,7 +1,7 @@
 //! The admin page and its JSON API, as an axum router: [`router`].
 //!
 //! - The page shows the policies with their rates, the keys that are denied most, the standing of a key
-//!   under every policy, trials, the store, the audit log and the denials as they happen. It changes limits,
+//!   under every policy, trials, the store, the audit log and the last denials. It changes limits,
 //!   with a reason.
 //! - The API does the same for programs. Errors are problem documents that say what is allowed.
 //! - Both are closed by default: an [`Access`] is a required argument.
@@ -10,7 +10,7 @@
 //! use axum::{Router, routing::get};
 //! use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by};
 //! use plimsoll_control::{
-//!     KeyType, Offenders, Overrides, Registry, Source,
+//!     KeyType, Offenders, Overrides, Registry, Origin,
 //!     admin::{self, Access, Activity, AdminConfig},
 //! };
 //!
@@ -18,7 +18,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (limiter, registry) = (Limiter::in_memory(), Registry::default());
 //! let search = Policy::new("search", "100/min")?;
-//! let search = registry.register(search, Source::Code, KeyType::Text)?;
+//! let search = registry.register(search, Origin::Code, KeyType::Text)?;
 //!
 //! // The page shows what the layer decides.
 //! let activity = Activity::new(Offenders::new(1_000));

@@ -15,7 +15,7 @@ pub(super) struct File {
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// All files of the page.
-pub(super) static FILES: [File; 13] = [
+pub(super) static FILES: [File; 12] = [
     File {
         path: "/",
         media_type: "text/html; charset=utf-8",
@@ -36,7 +36,6 @@ pub(super) static FILES: [File; 13] = [
     File { path: "/keys.js", media_type: SCRIPT, text: include_str!("page/keys.js") },
     File { path: "/tables.js", media_type: SCRIPT, text: include_str!("page/tables.js") },
     File { path: "/store.js", media_type: SCRIPT, text: include_str!("page/store.js") },
-    File { path: "/denials.js", media_type: SCRIPT, text: include_str!("page/denials.js") },
 ];
 
 impl File {

@@ -1,60 +1,17 @@
-//! Errors as problem documents (RFC 9457) that say what is allowed.
+//! The problems of requests to the admin API.
 
-use axum::{
-    Json,
-    response::{IntoResponse, Response},
-};
-use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
-use plimsoll::{Error, ErrorKind};
-use serde_json::json;
+use http::StatusCode;
 
-use crate::OverrideError;
+use crate::{OverrideError, web::Problem};
 
-/// The error of a request to the API.
-#[derive(Debug)]
-pub(super) struct Problem {
-    status: StatusCode,
-    title: &'static str,
-    detail: String,
-    allowed: Option<String>,
-    /// The version of the override, if the request names another one.
-    version: Option<u64>,
-}
-
-impl Problem {
-    pub(super) fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, title, detail: detail.into(), allowed: None, version: None }
-    }
-
-    /// A mistake in the request: `detail` says what was found.
-    pub(super) fn invalid(detail: impl Into<String>, allowed: impl Into<String>) -> Self {
-        let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not allowed", detail);
-        problem.allowed(allowed)
-    }
-
-    /// Data that another service has, which does not answer.
-    pub(super) fn unavailable(cause: impl std::fmt::Display) -> Self {
-        let detail = format!("No data because the store cannot answer: {cause}");
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "The store cannot answer", detail)
-    }
-
-    /// The error of a change that may have been made, although there was no answer.
-    pub(super) fn late(cause: impl std::fmt::Display) -> Self {
-        let detail = format!("The change may have been made: {cause}");
-        Self::new(StatusCode::GATEWAY_TIMEOUT, "The store did not answer", detail)
-    }
-
-    /// The error of a request that only reads.
-    pub(super) fn of_read(error: OverrideError) -> Self {
-        match error {
-            OverrideError::Unavailable { message, .. } => Self::unavailable(message),
-            other => other.into(),
+/// Returns the problem of a request that only reads.
+pub(super) fn of_read(error: OverrideError) -> Problem {
+    match error {
+        OverrideError::Unavailable { message, .. } => {
+            let detail = format!("No data because the store cannot answer: {message}");
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "The store cannot answer", detail)
         }
-    }
-
-    /// Adds what is allowed.
-    pub(super) fn allowed(self, allowed: impl Into<String>) -> Self {
-        Self { allowed: Some(allowed.into()), ..self }
+        other => other.into(),
     }
 }
 
@@ -64,16 +21,22 @@ impl From<OverrideError> for Problem {
             OverrideError::UnknownPolicy { policy, known } => {
                 let detail = format!("There is no policy {policy:?}");
                 let problem = Self::new(StatusCode::NOT_FOUND, "No such policy", detail);
-                return problem.allowed(known.join(", "));
+                let known = known.join(", ");
+                let none = "nothing: no policy is registered".to_owned();
+                return problem.allowed(if known.is_empty() { none } else { known });
             }
             OverrideError::Invalid { field, value, allowed } => {
                 return Self::invalid(format!("The {field} is {value}"), allowed);
+            }
+            OverrideError::Key(error) => {
+                let allowed = error.allowed().unwrap_or("a key, which has no digest");
+                return Self::invalid(capitalized(&error.to_string()), allowed);
             }
             OverrideError::NotFound => (StatusCode::NOT_FOUND, "No such override"),
             OverrideError::Conflict { found, .. } => {
                 let detail = capitalized(&error.to_string());
                 let problem = Self::new(StatusCode::CONFLICT, "Another version", detail);
-                return Self { version: Some(*found), ..problem };
+                return problem.version(*found);
             }
             OverrideError::TooMany => (StatusCode::INSUFFICIENT_STORAGE, "Too many overrides"),
             OverrideError::Unavailable { may_apply: true, .. } => {
@@ -82,7 +45,6 @@ impl From<OverrideError> for Problem {
             OverrideError::Unavailable { .. } => {
                 (StatusCode::SERVICE_UNAVAILABLE, "The store cannot answer")
             }
-            _ => (StatusCode::UNPROCESSABLE_ENTITY, "Not allowed"),
         };
         Self::new(status, title, capitalized(&error.to_string()))
     }
@@ -92,33 +54,4 @@ impl From<OverrideError> for Problem {
 pub(super) fn capitalized(message: &str) -> String {
     let mut letters = message.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
-}
-
-impl From<Error> for Problem {
-    fn from(error: Error) -> Self {
-        match error.kind() {
-            ErrorKind::Invalid => {
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not allowed", error.to_string())
-            }
-            _ => Self::unavailable(error),
-        }
-    }
-}
-
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let mut document = json!({
-            "title": self.title, "status": self.status.as_u16(), "detail": self.detail,
-        });
-        if let Some(allowed) = self.allowed {
-            document["allowed"] = allowed.into();
-        }
-        if let Some(version) = self.version {
-            document["version"] = version.into();
-        }
-        let mut response = (self.status, Json(document)).into_response();
-        let json = HeaderValue::from_static("application/problem+json");
-        response.headers_mut().insert(CONTENT_TYPE, json);
-        response
-    }
 }

@@ -1,7 +1,6 @@
 //! The rates of admitted and denied requests under a policy, for a chart of the last minutes.
 
 use std::{
-    cell::Cell,
     collections::VecDeque,
     sync::{
         Mutex, PoisonError,
@@ -10,8 +9,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{OutcomeKind, Timestamp};
-use tokio::time::Instant;
+use plimsoll::OutcomeKind;
 
 /// The time of one sample.
 pub(super) const SAMPLE: Duration = Duration::from_secs(5);
@@ -22,33 +20,8 @@ const SAMPLES: usize = 120;
 /// The number of counters of a policy.
 const KINDS: usize = 3;
 
-/// The time by which samples are numbered.
-#[derive(Debug)]
-pub(super) struct Start(Instant);
-
 /// The number of a sample.
 pub(super) type Place = u64;
-
-/// The last reading of the clock on a thread.
-#[derive(Clone, Copy)]
-struct Reading {
-    /// The period of the decision at which the clock was read.
-    period: u64,
-    /// The decisions that may still use the reading.
-    left: u32,
-    now: Option<Instant>,
-}
-
-thread_local! {
-    static READING: Cell<Reading> = const { Cell::new(Reading { period: 0, left: 0, now: None }) };
-}
-
-/// The length of a period is 2 to this power, in microseconds: 66 ms.
-const PERIOD_BITS: u32 = 16;
-
-/// The most decisions for which one reading of the clock serves. Only tests reach it, because their time
-/// stands still.
-const USES: u32 = 1_000;
 
 /// The counters of a policy, and what they were at the end of the last samples.
 ///
@@ -71,41 +44,9 @@ pub(super) struct Samples {
     pub(super) would_deny: Vec<u64>,
 }
 
-impl Start {
-    pub(super) fn now() -> Self {
-        Self(Instant::now())
-    }
-
-    /// Returns the time since the start.
-    pub(super) fn elapsed(&self) -> Duration {
-        self.0.elapsed()
-    }
-
-    /// Returns the time since the start at which a decision was made, to 66 ms. A thread reads the clock once in
-    /// such a time, because reading it takes longer than counting. The time of the decision is that of its
-    /// store, whose clock may differ, so only its changes are used.
-    #[inline]
-    pub(super) fn elapsed_at(&self, decided: Timestamp) -> Duration {
-        let reading = READING.get();
-        let period = decided.as_micros() >> PERIOD_BITS;
-        let now = match reading.now {
-            Some(now) if reading.period == period && reading.left > 0 => {
-                READING.set(Reading { left: reading.left - 1, ..reading });
-                now
-            }
-            _ => {
-                let now = Instant::now();
-                READING.set(Reading { period, left: USES, now: Some(now) });
-                now
-            }
-        };
-        now.saturating_duration_since(self.0)
-    }
-
-    /// Returns the number of the sample at a time since the start.
-    pub(super) fn place(elapsed: Duration) -> Place {
-        elapsed.as_secs() / SAMPLE.as_secs()
-    }
+/// Returns the number of the sample at a time since the start.
+pub(super) fn place(elapsed: Duration) -> Place {
+    elapsed.as_secs() / SAMPLE.as_secs()
 }
 
 impl Rates {

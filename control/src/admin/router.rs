@@ -8,14 +8,14 @@ use axum::{
     routing::{any, get, post},
 };
 
-use super::{AdminConfig, api, config::Shared, guard, page};
+use super::{AdminConfig, api, config::Admin, guard, page};
 
 /// Creates the routes of the admin page and its API, which are relative to the path of the page.
 ///
 /// The page itself is public and shows nothing before the operator has signed in. All of the API needs an
 /// [`Operator`](super::Operator).
 pub fn router(config: AdminConfig) -> Router {
-    let shared: Shared = Arc::new(config);
+    let admin: Admin = Arc::new(config);
     let api = Router::new()
         .route("/policies", get(api::policies))
         .route("/keys", get(api::key))
@@ -34,10 +34,10 @@ pub fn router(config: AdminConfig) -> Router {
         // A fallback would be out of reach below a path with a slash at its end.
         .route("/{*path}", any(api::not_found))
         .method_not_allowed_fallback(api::method_not_allowed)
-        .layer(from_fn_with_state(Arc::clone(&shared), guard::authorize));
+        .layer(from_fn_with_state(Arc::clone(&admin), guard::authorize));
     let mut router = Router::new().nest("/api", api).route("/api/session", get(api::session));
     for file in &page::FILES {
         router = router.route(file.path, get(move || async move { file.response() }));
     }
-    router.layer(from_fn(guard::protect)).with_state(shared)
+    router.layer(from_fn(guard::protect)).with_state(admin)
 }

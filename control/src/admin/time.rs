@@ -1,71 +1,33 @@
 //! Times as operators write them.
 
-use std::{
-    fmt,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
-
-use plimsoll::{Clock, SystemClock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The forms of a time that an operator may write.
 pub(super) const ALLOWED: &str = "a time such as \"2030-01-31T14:00:00Z\" or \"2030-01-31T14:00:00+02:00\", or a \
      duration such as \"2h\" or \"90min\", of at most 400 days";
 
-/// The reason why an override cannot end at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NoEnd {
-    /// The text is none of the allowed forms.
-    Form,
-    Past,
-    TooFar,
-}
-
-impl fmt::Display for NoEnd {
-    /// Continues the sentence that names the time.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Form => "",
-            Self::Past => ", which is not in the future",
-            Self::TooFar => ", which is more than 400 days ahead",
-        })
-    }
-}
-
 /// The longest time ahead.
 const MAX_AHEAD: Duration = Duration::from_secs(400 * 86_400);
 
-/// Returns the time.
-pub(super) fn now() -> SystemTime {
-    UNIX_EPOCH + Duration::from_micros(SystemClock::new().now().as_micros())
-}
-
-/// Returns the milliseconds from the Unix epoch to a time.
-pub(super) fn millis(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Returns the time so many milliseconds after the Unix epoch, if an override may end then.
-pub(super) fn at_millis(millis: u64, now: SystemTime) -> Result<SystemTime, NoEnd> {
-    let end = UNIX_EPOCH.checked_add(Duration::from_millis(millis));
-    ahead(end.ok_or(NoEnd::TooFar)?, now)
-}
-
-/// Reads the end of an override: a time in the future, or the duration until then.
-pub(super) fn until(text: &str, now: SystemTime) -> Result<SystemTime, NoEnd> {
+/// Reads the end of an override: a time in the future, the duration until then, or milliseconds since the Unix epoch.
+///
+/// # Errors
+///
+/// Returns the end of the sentence that names the time, which is empty if the text has another form.
+pub(super) fn until(text: &str, now: SystemTime) -> Result<SystemTime, &'static str> {
+    const TOO_FAR: &str = ", which is more than 400 days ahead";
     let text = text.trim();
-    match humantime::parse_duration(text) {
-        Ok(duration) => ahead(now.checked_add(duration).ok_or(NoEnd::TooFar)?, now),
-        Err(_) => ahead(rfc3339(text).ok_or(NoEnd::Form)?, now),
+    let end = if let Ok(millis) = text.parse() {
+        UNIX_EPOCH.checked_add(Duration::from_millis(millis)).ok_or(TOO_FAR)?
+    } else if let Ok(duration) = humantime::parse_duration(text) {
+        now.checked_add(duration).ok_or(TOO_FAR)?
+    } else {
+        rfc3339(text).ok_or("")?
+    };
+    if end <= now {
+        return Err(", which is not in the future");
     }
-}
-
-fn ahead(end: SystemTime, now: SystemTime) -> Result<SystemTime, NoEnd> {
-    match () {
-        () if end <= now => Err(NoEnd::Past),
-        () if end > now + MAX_AHEAD => Err(NoEnd::TooFar),
-        () => Ok(end),
-    }
+    if end > now + MAX_AHEAD { Err(TOO_FAR) } else { Ok(end) }
 }
 
 /// Reads a time in UTC, or with the offset of a time zone (RFC 3339, section 5.6).
@@ -108,16 +70,17 @@ mod tests {
         assert_eq!(until("2001-09-09T03:46:41+02:00", now), Ok(at(1_000_000_001)));
         assert_eq!(until("2001-09-08T20:16:41-05:30", now), Ok(at(1_000_000_001)));
         for past in
-            ["0s", "2001-09-09T01:46:40Z", "2001-09-09T03:46:40+02:00", "1970-01-01T00:00:00Z"]
+            ["0s", "5", "2001-09-09T01:46:40Z", "2001-09-09T03:46:40+02:00", "1970-01-01T00:00:00Z"]
         {
-            assert_eq!(until(past, now), Err(NoEnd::Past), "{past:?}");
+            assert_eq!(until(past, now), Err(", which is not in the future"), "{past:?}");
         }
-        for far in ["401d", "9999-12-31T23:59:59Z", "2002-11-01T00:00:00+02:00"] {
-            assert_eq!(until(far, now), Err(NoEnd::TooFar), "{far:?}");
+        for far in
+            ["401d", "18446744073709551615", "9999-12-31T23:59:59Z", "2002-11-01T00:00:00+02:00"]
+        {
+            assert_eq!(until(far, now), Err(", which is more than 400 days ahead"), "{far:?}");
         }
         for refused in [
             "",
-            "2",
             "h",
             "-2h",
             "99999999999999999999d",
@@ -138,10 +101,8 @@ mod tests {
             "morgen",
             "2001-10-09T01:00:00+é",
         ] {
-            assert_eq!(until(refused, now), Err(NoEnd::Form), "{refused:?}");
+            assert_eq!(until(refused, now), Err(""), "{refused:?}");
         }
-        assert_eq!(at_millis(5, now), Err(NoEnd::Past));
-        assert_eq!(at_millis(u64::MAX, now), Err(NoEnd::TooFar));
-        assert_eq!(at_millis(1_000_000_000_001, now), Ok(now + Duration::from_millis(1)));
+        assert_eq!(until("1000000000001", now), Ok(now + Duration::from_millis(1)));
     }
 }

@@ -5,8 +5,8 @@ use std::{fmt, path::Path, sync::Arc};
 use plimsoll::{Limiter, RateLimitLayer};
 
 use super::{
-    ConfigError, ConfigLayer, ConfigStatus, Format, StoreConfig, file::File, follower::Change,
-    shared::Shared,
+    ConfigError, ConfigLayer, ConfigStatus, Format, StoreConfig, current::Current, file::File,
+    rules::Change,
 };
 use crate::registry::Registry;
 
@@ -37,7 +37,7 @@ use crate::registry::Registry;
 /// assert_eq!((error.line(), error.column()), (Some(1), Some(16)));
 /// ```
 #[derive(Clone)]
-pub struct Config(Arc<Shared>);
+pub struct Config(Arc<Current>);
 
 impl Config {
     /// The JSON Schema of configurations, for editors and for tests of files.
@@ -64,7 +64,7 @@ impl Config {
         let format = Format::of_path(path).ok_or_else(|| ConfigError::of_format(&name))?;
         let file = File::new(path);
         let text = file.read().map_err(|error| ConfigError::unreadable(&name, &error))?;
-        Ok(Self(Arc::new(Shared::new(name, format, registry, text, Some(file))?)))
+        Ok(Self(Arc::new(Current::new(name, format, registry, text, Some(file))?)))
     }
 
     /// Reads a text.
@@ -75,7 +75,7 @@ impl Config {
     pub fn from_text(text: &str, format: Format) -> Result<Self, ConfigError> {
         let name = format!("limits.{format}");
         let registry = Registry::default();
-        Ok(Self(Arc::new(Shared::new(name, format, registry, text.into(), None)?)))
+        Ok(Self(Arc::new(Current::new(name, format, registry, text.into(), None)?)))
     }
 
     /// Returns the policies, also those of the program.
@@ -91,31 +91,11 @@ impl Config {
         &self.0.store
     }
 
-    /// Returns the rules in force, each as a line of text.
-    ///
-    /// ```
-    /// use plimsoll_control::{Config, Format};
-    ///
-    /// let text = r#"
-    ///     policies.logins = "5/min"
-    ///     rules = [{ policy = "logins", key = { header = "x-api-key" }, only = ["POST /login"] }]
-    /// "#;
-    /// let config = Config::from_text(text, Format::Toml)?;
-    /// assert_eq!(config.rules(), ["logins by header(x-api-key), only POST /login"]);
-    /// # Ok::<(), plimsoll_control::ConfigError>(())
-    /// ```
-    #[must_use]
-    pub fn rules(&self) -> Vec<String> {
-        self.0.rules()
-    }
-
-    /// Returns hints on the configuration in force, for what is allowed and probably not meant: no rules, a policy
-    /// that no rule uses, and the hints of the [store](StoreConfig::hints).
+    /// Returns hints on the configuration in force, for what is allowed and probably not meant: no rules, and a policy
+    /// that no rule uses.
     #[must_use]
     pub fn hints(&self) -> Vec<String> {
-        let mut hints = self.0.hints();
-        hints.extend(self.store().hints());
-        hints
+        self.0.hints()
     }
 
     /// Creates a layer with the rules over a limiter. It follows the configuration.
@@ -147,8 +127,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Returns an error if the configuration has no rules, or if the closure panics. If it panics for a later
-    /// configuration, the rules stay as they are, and [`status`](Self::status) says so.
+    /// Returns an error if the configuration has no rules. If the closure panics for a later configuration, the rules
+    /// stay as they are, and the policies are the new ones.
     pub fn layer_with<F>(&self, limiter: &Limiter, change: F) -> Result<ConfigLayer, ConfigError>
     where
         F: Fn(RateLimitLayer) -> RateLimitLayer + Send + Sync + 'static,

@@ -12,7 +12,7 @@ use plimsoll::{RateLimit, ResponseBody, ResponseFuture};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{follower::Follower, shared::Shared};
+use super::{current::Current, follower::Follower};
 
 /// A layer with the rules of a [`Config`](super::Config). When the configuration changes, new requests get
 /// the new rules. Requests in flight end under the rules with which they began.
@@ -20,12 +20,12 @@ use super::{follower::Follower, shared::Shared};
 pub struct ConfigLayer {
     follower: Arc<Follower>,
     /// Keeps the task alive that watches the file.
-    shared: Arc<Shared>,
+    current: Arc<Current>,
 }
 
 impl ConfigLayer {
-    pub(super) fn new(follower: Arc<Follower>, shared: Arc<Shared>) -> Self {
-        Self { follower, shared }
+    pub(super) fn new(follower: Arc<Follower>, current: Arc<Current>) -> Self {
+        Self { follower, current }
     }
 }
 
@@ -68,7 +68,7 @@ impl fmt::Debug for ConfigLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConfigLayer")
             .field("layer", &self.follower.layer())
-            .field("status", &self.shared.status())
+            .field("status", &self.current.status())
             .finish()
     }
 }

@@ -3,6 +3,7 @@
 mod claims;
 #[expect(clippy::module_inception, reason = "it has the type `Config`")]
 mod config;
+mod current;
 pub(crate) mod document;
 mod error;
 mod file;
@@ -12,11 +13,9 @@ mod keys;
 mod layer;
 mod plan;
 mod rules;
-mod shared;
 mod spec;
 mod status;
 mod store;
-mod summary;
 mod watch;
 
 pub use self::{
@@ -27,4 +26,5 @@ pub use self::{
     layer::{ConfigLayer, ConfigService},
     status::ConfigStatus,
     store::{StoreConfig, StoreKind},
+    watch::Watch,
 };

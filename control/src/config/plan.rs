@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     key_type::{KeyType, MAX_PARTS},
-    registry::{Registered, Registry, Source},
+    registry::{Origin, Registered, Registry},
 };
 
 /// A configuration whose values and references are all valid.
@@ -40,9 +40,9 @@ impl Plan {
         let names: Vec<_> = spec.policies.0.iter().map(|(name, _)| &*name.value).collect();
         let mut of_program = BTreeMap::new();
         for rule in rules.clone() {
-            for name in policies_of(&rule.value).filter(|it| !names.contains(&&*it.value)) {
+            for name in rule.value.policies().filter(|it| !names.contains(&&*it.value)) {
                 let found = registry.get(&name.value);
-                match found.filter(|policy| policy.configured().1 == Source::Code) {
+                match found.filter(|policy| policy.configured().1 == Origin::Code) {
                     Some(policy) => drop(of_program.insert(name.value.clone(), policy)),
                     None => {
                         let unknown =
@@ -101,7 +101,7 @@ impl Plan {
     pub(super) fn apply(
         self,
         registry: &Registry,
-        source: &Source,
+        source: &Origin,
     ) -> Result<(Rules, StoreConfig), Mistake> {
         let mut policies = registry.replace(source, self.policies).map_err(|error| {
             let mut named = self.spec.policies.0.iter().map(|(name, _)| name);
@@ -160,12 +160,6 @@ fn policies(spec: &FileSpec, mistakes: &mut Vec<Mistake>) -> Vec<Policy> {
     created.filter_map(|policy| policy.map_err(|mistake| mistakes.push(mistake)).ok()).collect()
 }
 
-/// Returns the names of the policies of a rule.
-pub(super) fn policies_of(rule: &RuleSpec) -> impl Iterator<Item = &At<String>> {
-    let tiers = rule.tiers.0.iter().map(|(_, policy)| policy);
-    [&rule.policy].into_iter().chain(tiers).chain(&rule.trials)
-}
-
 fn validate(rule: &RuleSpec, mistakes: &mut Vec<Mistake>) {
     mistakes.extend(validate_key(&rule.key.value, &rule.key.span).err());
     let mut wrong = |span: &Range<usize>, message: &str| {
@@ -221,24 +215,12 @@ fn validate_costs(rule: &RuleSpec, policy: &Policy, mistakes: &mut Vec<Mistake>)
 
 /// Checks that no request is charged to one key under one policy by two rules.
 fn validate_beside(rule: &RuleSpec, other: &RuleSpec) -> Result<(), Mistake> {
-    let meet = |(method, path): (Option<&str>, &str), (other, at): (Option<&str>, &str)| {
-        let do_methods_meet = match (method, other) {
-            // A route with GET is one with HEAD, too.
-            (Some("GET"), Some("HEAD")) | (Some("HEAD"), Some("GET")) => true,
-            (Some(method), Some(other)) => method == other,
-            _ => true,
-        };
-        path == at && do_methods_meet
-    };
     let both_apply = match (&rule.only, &other.only) {
-        (Some(some), Some(others)) => {
-            let mut some = some.value.iter().map(Route::parts);
-            some.any(|route| others.value.iter().any(|other| meet(route, other.parts())))
-        }
+        (Some(some), Some(others)) => some.value.iter().any(|it| others.value.contains(it)),
         _ => true,
     };
-    let is_charged = |name: &&At<String>| policies_of(other).any(|it| it.value == name.value);
-    match policies_of(rule).find(is_charged).filter(|_| both_apply && rule.key == other.key) {
+    let is_charged = |name: &&At<String>| other.policies().any(|it| it.value == name.value);
+    match rule.policies().find(is_charged).filter(|_| both_apply && rule.key == other.key) {
         None => Ok(()),
         Some(name) => {
             let policy = &name.value;
@@ -270,7 +252,7 @@ fn validate_key(key: &KeySpec, span: &Range<usize>) -> Result<(), Mistake> {
 fn key_type(spec: &FileSpec, policy: &str, client_ip: &ClientIp) -> KeyType {
     let mut keys: Vec<&KeySpec> = Vec::new();
     for rule in spec.rules.iter().flatten() {
-        let is_used = policies_of(&rule.value).any(|name| name.value == policy);
+        let is_used = rule.value.policies().any(|name| name.value == policy);
         if is_used && !keys.contains(&&rule.value.key.value) {
             keys.push(&rule.value.key.value);
         }

@@ -13,6 +13,9 @@ use super::{
 };
 use crate::registry::Registered;
 
+/// A change of the layer by the program.
+pub(super) type Change = dyn Fn(RateLimitLayer) -> RateLimitLayer + Send + Sync;
+
 /// The rules of a configuration that is in force.
 pub(super) struct Rules {
     rules: Vec<Rule>,
@@ -32,13 +35,26 @@ impl Rules {
         Some(Self { rules, spec })
     }
 
-    /// Returns the fields of the configuration.
-    pub(super) fn spec(&self) -> &FileSpec {
-        &self.spec
+    /// Returns a hint on each rule and policy that is allowed, and probably not meant.
+    pub(super) fn hints(&self) -> Vec<String> {
+        if self.rules.is_empty() {
+            let hint =
+                "there are no rules: a layer refuses the file, and plimsoll-server needs none";
+            return vec![hint.to_owned()];
+        }
+        let used: Vec<_> = self.spec.rules.iter().flatten().collect();
+        let is_used =
+            |name: &str| used.iter().any(|rule| rule.value.policies().any(|it| it.value == name));
+        let unused = self.spec.policies.0.iter().filter(|(name, _)| !is_used(&name.value));
+        unused.map(|(name, _)| format!("no rule uses the policy `{}`", name.value)).collect()
     }
 
-    /// Returns a layer with these rules over a limiter, or `None` without a rule.
-    pub(super) fn layer(&self, limiter: &Limiter) -> Option<RateLimitLayer> {
+    /// Returns a layer with these rules over a limiter, as the program has changed it, or `None` without a rule.
+    pub(super) fn layer(
+        &self,
+        limiter: &Limiter,
+        change: Option<&Change>,
+    ) -> Option<RateLimitLayer> {
         let (first, rest) = self.rules.split_first()?;
         let layer = RateLimitLayer::new(limiter.clone(), first.clone());
         let layer = rest.iter().fold(layer, |layer, rule| layer.and(rule.clone()));
@@ -51,7 +67,11 @@ impl Rules {
         let headers = headers.as_ref().map(HeadersSpec::headers);
         let layer = set(layer, headers, RateLimitLayer::headers);
         let layer = set(layer, delay.map(Into::into), RateLimitLayer::delay);
-        Some(set(layer, jitter.map(Into::into), RateLimitLayer::jitter))
+        let layer = set(layer, jitter.map(Into::into), RateLimitLayer::jitter);
+        Some(match change {
+            Some(change) => change(layer),
+            None => layer,
+        })
     }
 }
 

@@ -1,6 +1,6 @@
-//! The task that watches the file.
+//! The task that watches files.
 //!
-//! It reads the file four times a second. A notification of the operating system would be no faster than
+//! It reads them four times a second. A notification of the operating system would be no faster than
 //! needed, and does not come for every file: not for a symbolic link that is swapped further up in the
 //! path, as in a ConfigMap, nor in network file systems. A read of a few kilobytes takes some 10 us.
 
@@ -17,13 +17,18 @@ use tokio::{
 /// The time between two reads.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// The task, once it was started. It ends when this is dropped.
-#[derive(Default)]
-pub(super) struct Watch(Mutex<Option<JoinHandle<()>>>);
+/// A task that looks at files four times a second. It ends when this is dropped.
+#[derive(Debug, Default)]
+#[must_use = "dropping it ends the watch"]
+pub struct Watch(Mutex<Option<JoinHandle<()>>>);
 
 impl Watch {
-    /// Starts a task that calls `poll` until it returns false. It has an effect once.
-    pub(super) fn start(&self, poll: impl Fn() -> bool + Send + Sync + 'static) {
+    /// Starts the task, which calls `poll` until it returns false. While it runs, this has no effect.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub fn start(&self, poll: impl Fn() -> bool + Send + Sync + 'static) {
         let mut task = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // The task of a runtime that was shut down has finished.
         if task.as_ref().is_none_or(JoinHandle::is_finished) {

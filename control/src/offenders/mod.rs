@@ -8,4 +8,7 @@ mod offenders;
 mod sample;
 mod sketch;
 
-pub use self::{offender::Offender, offenders::Offenders};
+pub use self::{
+    offender::{Offender, OffenderOrder},
+    offenders::Offenders,
+};

@@ -30,23 +30,30 @@ impl fmt::Debug for Offender {
     }
 }
 
-/// The order of denials, and of units behind it.
-pub(super) fn by_denials(offender: &Offender) -> (u64, u64) {
-    (offender.denied, offender.spent)
+/// An order of [`Offender`]s.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OffenderOrder {
+    /// Most denials first, and of equal ones the one that has spent most units.
+    #[default]
+    Denied,
+    /// Most units first, and of equal ones the one with the most denials.
+    Spent,
 }
 
-/// The order of units, and of denials behind it.
-pub(super) fn by_units(offender: &Offender) -> (u64, u64) {
-    (offender.spent, offender.denied)
-}
+impl OffenderOrder {
+    /// Returns the numbers by which an offender is placed.
+    pub(crate) fn of(self, offender: &Offender) -> (u64, u64) {
+        match self {
+            Self::Denied => (offender.denied, offender.spent),
+            Self::Spent => (offender.spent, offender.denied),
+        }
+    }
 
-/// Returns the first ones in this order, the largest first.
-pub(super) fn first(
-    mut offenders: Vec<Offender>,
-    count: usize,
-    order: fn(&Offender) -> (u64, u64),
-) -> Vec<Offender> {
-    offenders.sort_by(|a, b| order(b).cmp(&order(a)).then_with(|| a.key.cmp(&b.key)));
-    offenders.truncate(count);
-    offenders
+    /// Returns the first ones in this order.
+    pub(super) fn first(self, mut offenders: Vec<Offender>, count: usize) -> Vec<Offender> {
+        offenders.sort_by(|a, b| self.of(b).cmp(&self.of(a)).then_with(|| a.key.cmp(&b.key)));
+        offenders.truncate(count);
+        offenders
+    }
 }

@@ -6,10 +6,9 @@ use plimsoll::{Clock, Decision, Key, OutcomeKind, SystemClock};
 use tokio::{task::AbortHandle, time::sleep};
 
 use super::{
-    Offender,
+    Offender, OffenderOrder,
     counts::Counts,
     fleet::{Fleet, LASTS, Report},
-    offender::{by_denials, by_units, first},
     sample::{COUNTED, SAMPLE, weight},
 };
 use crate::{OverrideError, Overrides, by_name::ByName, overrides::digest};
@@ -29,7 +28,7 @@ use crate::{OverrideError, Overrides, by_name::ByName, overrides::digest};
 ///
 /// ```
 /// use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by};
-/// use plimsoll_control::Offenders;
+/// use plimsoll_control::{OffenderOrder, Offenders};
 ///
 /// let offenders = Offenders::new(100).show_keys();
 /// let limiter = Limiter::in_memory();
@@ -43,7 +42,7 @@ use crate::{OverrideError, Overrides, by_name::ByName, overrides::digest};
 /// for _ in 0..4 {
 ///     offenders.record(&limiter.check_now(policy.charge("mallory", 1))?);
 /// }
-/// let top = offenders.top("api", 10);
+/// let top = offenders.top("api", 10, OffenderOrder::Denied);
 /// assert_eq!((top[0].key.as_str(), top[0].denied), ("mallory", 3));
 /// # Ok::<(), plimsoll::Error>(())
 /// ```
@@ -58,12 +57,12 @@ struct Kept {
     capacity: usize,
     clock: Arc<dyn Clock>,
     policies: ByName<Mutex<Counts>>,
-    fleet: OnceLock<Shared>,
+    reporter: OnceLock<Reporter>,
 }
 
 /// The place to which the counts are reported, and the task that does it.
 #[derive(Debug)]
-struct Shared {
+struct Reporter {
     fleet: Fleet,
     task: AbortHandle,
 }
@@ -95,7 +94,7 @@ impl Offenders {
             capacity: capacity.clamp(1, 10_000),
             clock: Arc::new(clock),
             policies: ByName::new(Self::MAX_POLICIES),
-            fleet: OnceLock::new(),
+            reporter: OnceLock::new(),
         });
         Self { kept, shows_keys: false }
     }
@@ -116,17 +115,10 @@ impl Offenders {
         }
     }
 
-    /// Returns the keys of a policy that are denied most, the first one most. Keys with equal denials are in
-    /// the order of the units that they spent.
+    /// Returns the first keys of a policy in this order.
     #[must_use]
-    pub fn top(&self, policy: &str, count: usize) -> Vec<Offender> {
-        first(self.offenders(policy), count, by_denials)
-    }
-
-    /// Returns the keys of a policy that spend most, the first one most.
-    #[must_use]
-    pub fn top_spenders(&self, policy: &str, count: usize) -> Vec<Offender> {
-        first(self.offenders(policy), count, by_units)
+    pub fn top(&self, policy: &str, count: usize, order: OffenderOrder) -> Vec<Offender> {
+        order.first(self.offenders(policy), count)
     }
 
     /// Reports the keys of this process to Redis every 5 s, beside these overrides, so that all processes of
@@ -140,16 +132,16 @@ impl Offenders {
     ///
     /// Panics outside of a tokio runtime.
     pub fn share(&self, overrides: &Overrides) {
-        self.kept.fleet.get_or_init(|| {
+        self.kept.reporter.get_or_init(|| {
             let task =
                 tokio::spawn(report(Arc::downgrade(&self.kept), self.shows_keys)).abort_handle();
-            Shared { fleet: Fleet::new(overrides), task }
+            Reporter { fleet: Fleet::new(overrides), task }
         });
     }
 
-    /// Returns the keys of a policy that are denied most, summed over all processes that
-    /// [share](Self::share) their counts, the first one most. The counts of the others are up to 1 s older
-    /// than their reports, because all callers share what was read.
+    /// Returns the first keys of a policy in this order, summed over all processes that [share](Self::share) their
+    /// counts. The counts of the others are up to 1 s older than their reports, because all callers share what was
+    /// read.
     ///
     /// # Errors
     ///
@@ -158,30 +150,13 @@ impl Offenders {
         &self,
         policy: &str,
         count: usize,
+        order: OffenderOrder,
     ) -> Result<Vec<Offender>, OverrideError> {
-        Ok(first(self.of_fleet(policy).await?, count, by_denials))
-    }
-
-    /// Returns the keys of a policy that spend most, summed over all processes that
-    /// [share](Self::share) their counts, the first one most.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if Redis does not answer.
-    pub async fn top_spenders_of_fleet(
-        &self,
-        policy: &str,
-        count: usize,
-    ) -> Result<Vec<Offender>, OverrideError> {
-        Ok(first(self.of_fleet(policy).await?, count, by_units))
-    }
-
-    async fn of_fleet(&self, policy: &str) -> Result<Vec<Offender>, OverrideError> {
-        let offenders = self.offenders(policy);
-        match self.kept.fleet.get() {
-            Some(shared) => shared.fleet.add_others(policy, offenders).await,
-            None => Ok(offenders),
+        let mut offenders = self.offenders(policy);
+        if let Some(reporter) = self.kept.reporter.get() {
+            offenders = reporter.fleet.add_others(policy, offenders).await?;
         }
+        Ok(order.first(offenders, count))
     }
 
     /// Counts a decision that stands for `weight` of them.
@@ -195,17 +170,16 @@ impl Offenders {
                 _ => continue,
             };
             let new = || Mutex::new(Counts::new(self.kept.capacity, minute));
-            let Some(counts) = self.kept.policies.get_or_add(outcome.policy().name(), new) else {
-                continue;
-            };
-            let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-            counts.halve_until(minute);
-            let key = outcome.charge().key();
-            if denied > 0 {
-                counts.denied.add(key, denied);
-            } else if spent > 0 {
-                counts.spent.add(key, spent);
-            }
+            self.kept.policies.with(outcome.policy().name(), new, |counts| {
+                let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+                counts.halve_until(minute);
+                let key = outcome.charge().key();
+                if denied > 0 {
+                    counts.denied.add(key, denied);
+                } else if spent > 0 {
+                    counts.spent.add(key, spent);
+                }
+            });
         }
     }
 
@@ -226,12 +200,13 @@ impl Offenders {
     fn report(&self) -> Report {
         let of_policy = |name: &str| {
             let all = self.offenders(name);
-            let mut reported = first(all, usize::MAX, by_denials);
+            let mut reported = OffenderOrder::Denied.first(all, usize::MAX);
             let others = reported.split_off(REPORTED.min(reported.len()));
-            reported.extend(first(others, REPORTED, by_units));
+            reported.extend(OffenderOrder::Spent.first(others, REPORTED));
             (name.to_owned(), reported)
         };
-        let of_policies = self.kept.policies.iter().map(|(name, _)| of_policy(name));
+        let policies = self.kept.policies.all();
+        let of_policies = policies.keys().map(|name| of_policy(name));
         of_policies.filter(|(_, reported)| !reported.is_empty()).collect()
     }
 
@@ -254,14 +229,14 @@ async fn report(kept: Weak<Kept>, shows_keys: bool) {
         let Some(kept) = kept.upgrade() else { return };
         let offenders = Offenders { kept, shows_keys };
         let report = offenders.report();
-        if let Some(shared) = offenders.kept.fleet.get().filter(|_| !report.is_empty()) {
+        if let Some(reporter) = offenders.kept.reporter.get().filter(|_| !report.is_empty()) {
             // The next report has the same counts.
-            let _ = shared.fleet.report(&report).await;
+            let _ = reporter.fleet.report(&report).await;
         }
     }
 }
 
-impl Drop for Shared {
+impl Drop for Reporter {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -173,9 +173,7 @@ impl AppliedOverride {
         let is_registered = registered.is_some_and(|it| it.is_same(&self.policy));
         match (entry.kind, self.kind) {
             // A new block does not make an old one shorter.
-            (OverrideKind::Block, OverrideKind::Block) => {
-                entry.until_millis() >= self.until_millis
-            }
+            (OverrideKind::Block, OverrideKind::Block) => entry.until_millis() >= self.until_millis,
             // A file may have changed the algorithm of the policy since.
             (OverrideKind::Quota(quota), OverrideKind::Quota(_)) => {
                 is_registered && check_algorithm(&self.policy, quota).is_ok()

@@ -1,4 +1,4 @@
-//! An override, and the request for one.
+//! An override, the request for one, and the effect of a request.
 
 use std::{
     fmt,
@@ -78,6 +78,33 @@ pub struct NewOverride {
     pub version: Option<u64>,
 }
 
+/// The effect of a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Change {
+    /// The override before.
+    pub before: Option<Override>,
+    /// The override after.
+    pub after: Option<Override>,
+    /// The version of the change.
+    pub version: u64,
+    /// The limit that was in force before: a quota such as `100/min`, `off`, or `block`. `None` if this process does
+    /// not have the policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_force_before: Option<String>,
+    /// The limit that is in force after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_force_after: Option<String>,
+    /// The reason for which this instance could not apply the change yet. It is stored, other instances apply
+    /// it, and this one tries again each second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_applied: Option<String>,
+    /// The warning that no instance of the service has read the change within 2 s. Only a
+    /// [passive](super::OverridesConfig::passive) process waits for one: another one is an instance itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread: Option<String>,
+}
+
 /// The longest text of a key.
 const MAX_KEY_BYTES: usize = 1_024;
 const MAX_BY_BYTES: usize = 128;
@@ -152,7 +179,7 @@ pub(super) fn check_author(by: &str, reason: &str) -> Result<(), OverrideError> 
 }
 
 /// Returns the policy of this name, and the key that the text stands for.
-pub(super) fn find(
+pub(crate) fn find(
     registry: &Registry,
     policy: &str,
     key: Option<&str>,
@@ -163,11 +190,7 @@ pub(super) fn find(
         known: registry.policies().iter().map(|it| it.policy().name().into()).collect(),
     })?;
     let Some(text) = key else { return Ok((registered, None)) };
-    if text.len() > MAX_KEY_BYTES {
-        let value = format!("a text of {} bytes", text.len());
-        let allowed = format!("at most {MAX_KEY_BYTES} bytes");
-        return Err(OverrideError::invalid("key", value, allowed));
-    }
+    check_length(text)?;
     let parsed = catch_unwind(AssertUnwindSafe(|| registered.keys().parse(text)));
     let key = parsed.map_err(|_| {
         let value = "a text at which the closure of KeyType::Custom panics";
@@ -176,26 +199,21 @@ pub(super) fn find(
     Ok((registered, Some(key.map_err(OverrideError::Key)?)))
 }
 
-/// Returns the field of an override in the hash of all: the policy, and all bytes of the key.
+/// Checks that a text is not too long for a key.
+pub(crate) fn check_length(text: &str) -> Result<(), OverrideError> {
+    if text.len() <= MAX_KEY_BYTES {
+        return Ok(());
+    }
+    let value = format!("a text of {} bytes", text.len());
+    Err(OverrideError::invalid("key", value, format!("at most {MAX_KEY_BYTES} bytes")))
+}
+
+/// Returns the field of an override in the hash of all: the policy, and the key.
 pub(super) fn field(policy: &str, key: Option<&Key>) -> String {
-    /// Keeps the bytes that a key writes to a hasher, which differ for different keys.
-    struct Written(String);
-
-    impl std::hash::Hasher for Written {
-        fn finish(&self) -> u64 {
-            0
-        }
-
-        fn write(&mut self, bytes: &[u8]) {
-            bytes.iter().for_each(|byte| self.0.push_str(&format!("{byte:02x}")));
-        }
+    match key {
+        Some(key) => format!("{policy}:{}", key.display_revealed()),
+        None => policy.to_owned(),
     }
-
-    let mut field = Written(format!("{policy}:"));
-    if let Some(key) = key {
-        std::hash::Hash::hash(key, &mut field);
-    }
-    field.0
 }
 
 /// Returns the field of an override, by its key or by the digest of the key. The registry need not have its

@@ -2,7 +2,6 @@
 
 mod apply;
 mod audit;
-mod change;
 mod config;
 mod entry;
 mod error;
@@ -15,12 +14,13 @@ mod state;
 mod tasks;
 mod tls;
 
+#[cfg(feature = "admin")]
+pub(crate) use self::entry::{check_length, find};
 pub(crate) use self::entry::{digest, redacted};
 pub use self::{
     audit::{AuditAction, AuditEntry, NewAuditEntry},
-    change::{Change, InForce},
     config::OverridesConfig,
-    entry::{NewOverride, Override, OverrideKind},
+    entry::{Change, NewOverride, Override, OverrideKind},
     error::OverrideError,
     overrides::{Overrides, OverridesStatus},
 };

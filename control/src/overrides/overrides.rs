@@ -2,10 +2,11 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use plimsoll::{Clock, Limiter, SystemClock};
+use plimsoll::{Clock, Key, Limiter, SystemClock};
 
 use super::{
-    AuditAction, AuditEntry, Change, InForce, NewAuditEntry, NewOverride, Override, OverrideError,
+    AuditAction, AuditEntry, Change, NewAuditEntry, NewOverride, Override, OverrideError,
+    OverrideKind,
     apply::Target,
     audit::{MAX_AUDIT, MemoryAudit},
     config::OverridesConfig,
@@ -16,7 +17,7 @@ use super::{
     state::{Backend, OverridesState},
     tasks::Tasks,
 };
-use crate::{Registry, StoreKind};
+use crate::{Registered, Registry, StoreKind};
 
 /// The overrides of a service: changes of limits that apply for a time. Clones share them.
 ///
@@ -135,8 +136,8 @@ impl Overrides {
             reason: new.reason.clone(),
         });
         entry.until = new.until;
-        let change = self.state.change(&field, Edit::Set(&new), entry).await?;
-        Ok(self.applied(&new.policy, &field, change).await)
+        let edit = Edit::Set(&new);
+        self.change(Some(&policy), key.as_ref(), &field, edit, entry).await
     }
 
     /// Removes the override of a policy, or of a key under it. The key is written as in
@@ -166,30 +167,32 @@ impl Overrides {
         reason: &str,
     ) -> Result<Change, OverrideError> {
         check_author(by, reason)?;
-        let find = || {
+        let known = || {
             let entries = Arc::clone(&self.state.known().entries);
             let field = find_field(&self.state.target.registry, &entries, policy, key)?;
             Ok((entries.get(&field).cloned(), field))
         };
-        let (known, field) = match find() {
+        let (known, field) = match known() {
             // Another instance may have set it since the last poll.
             Err(OverrideError::UnknownPolicy { .. } | OverrideError::NotFound) => {
-                self.state.poll().await.and_then(|_| find())?
+                self.state.poll().await.and_then(|_| known())?
             }
             found => found?,
         };
-        let key = known.map_or_else(|| key.map(Into::into), |known| known.key);
+        let text = known.map_or_else(|| key.map(Into::into), |known| known.key);
+        let registry = &self.state.target.registry;
+        let found = find(registry, policy, text.as_deref()).ok();
         let entry = AuditEntry::new(NewAuditEntry {
             action: AuditAction::Remove,
             policy: policy.into(),
-            key: key.map(|key| self.shown_key(policy, key)),
+            key: text.map(|key| self.shown_key(policy, key)),
             before: None,
             after: None,
             by: by.into(),
             reason: reason.into(),
         });
-        let change = self.state.change(&field, Edit::Remove(version), entry).await?;
-        Ok(self.applied(policy, &field, change).await)
+        let (policy, key) = found.map_or((None, None), |(policy, key)| (Some(policy), key));
+        self.change(policy.as_ref(), key.as_ref(), &field, Edit::Remove(version), entry).await
     }
 
     /// Returns the overrides that are in force, by policy and key.
@@ -250,10 +253,13 @@ impl Overrides {
         (registry.clone(), limiter.clone())
     }
 
-    /// Checks an entry for the audit log, before the action is done.
-    pub(crate) fn check(&self, new: &NewAuditEntry) -> Result<(), OverrideError> {
+    /// Checks an entry for the audit log, before the action is done. Returns its policy and its key.
+    pub(crate) fn check(
+        &self,
+        new: &NewAuditEntry,
+    ) -> Result<(Registered, Option<Key>), OverrideError> {
         check_author(&new.by, &new.reason)?;
-        find(&self.state.target.registry, &new.policy, new.key.as_deref()).map(drop)
+        find(&self.state.target.registry, &new.policy, new.key.as_deref())
     }
 
     /// Returns the connection to Redis, if there is one.
@@ -264,28 +270,31 @@ impl Overrides {
         }
     }
 
-    /// Applies a change that is stored.
-    async fn applied(&self, policy: &str, field: &str, change: Change) -> Change {
+    /// Makes a change, and applies it if it is stored.
+    async fn change(
+        &self,
+        policy: Option<&Registered>,
+        key: Option<&Key>,
+        field: &str,
+        edit: Edit<'_>,
+        entry: AuditEntry,
+    ) -> Result<Change, OverrideError> {
+        let before = in_force(policy, key);
+        let change = self.state.change(field, edit, entry).await?;
+        let is_block = |entry: &Option<Override>| {
+            entry.as_ref().is_some_and(|it| it.kind == OverrideKind::Block)
+        };
+        let limit = |entry: &Option<Override>, limit: Option<String>| {
+            let is_off = limit.as_deref() == Some("off");
+            if is_block(entry) && !is_off { Some("block".to_owned()) } else { limit }
+        };
         let not_applied = self.state.follow_one(field).await.err();
-        let in_force_before = self.in_force(policy, field, change.before.as_ref());
-        let in_force_after = self.in_force(policy, field, change.after.as_ref());
+        let in_force_before = limit(&change.before, before);
+        let in_force_after = limit(&change.after, in_force(policy, key));
+        let unread = self.state.unread(change.version).await;
         let shown = |entry: Option<Override>| entry.map(|it| self.shown(it));
         let (before, after) = (shown(change.before), shown(change.after));
-        let unread = self.state.unread(change.version).await;
-        Change { before, after, in_force_before, in_force_after, not_applied, unread, ..change }
-    }
-
-    /// Returns the limit in force if `entry` is the override of this field.
-    fn in_force(&self, policy: &str, of: &str, entry: Option<&Override>) -> Option<InForce> {
-        let registered = self.state.target.registry.get(policy);
-        let whole = field(policy, None);
-        if of == whole {
-            return InForce::under(registered.as_ref(), entry, None);
-        }
-        let now_millis = self.state.now_millis();
-        let of_policy = self.state.known().entries.get(&whole).cloned();
-        let of_policy = of_policy.filter(|it| it.is_in_force(now_millis));
-        InForce::under(registered.as_ref(), of_policy.as_ref(), entry)
+        Ok(Change { before, after, in_force_before, in_force_after, not_applied, unread, ..change })
     }
 
     /// Returns the form of a key that this handle shows.
@@ -297,6 +306,17 @@ impl Overrides {
         entry.key = entry.key.map(|key| self.shown_key(&entry.policy, key));
         entry
     }
+}
+
+/// Returns the quota in force for a policy, or for one key under it, or `off`.
+fn in_force(policy: Option<&Registered>, key: Option<&Key>) -> Option<String> {
+    let policy = policy?;
+    let quota = match key {
+        _ if !policy.is_enabled() => return Some("off".to_owned()),
+        Some(key) => *policy.policy().charge(*key, 1).quota(),
+        None => policy.policy().quota(),
+    };
+    Some(quota.to_string())
 }
 
 /// Prints no keys.
@@ -311,11 +331,7 @@ mod tests {
     use plimsoll::{ManualClock, Policy, Quota};
 
     use super::*;
-    use crate::{
-        KeyType, Offender, OverrideKind, Source,
-        overrides::digest,
-        time::from_millis,
-    };
+    use crate::{KeyType, Offender, Origin, OverrideKind, overrides::digest, time::from_millis};
 
     const START_MICROS: u64 = 1_000_000_000_000;
 
@@ -328,7 +344,7 @@ mod tests {
     fn service() -> Service {
         let (registry, clock) = (Registry::default(), ManualClock::at(START_MICROS));
         let policy = Policy::new("api", "1/min").unwrap();
-        registry.register(policy.clone(), Source::Code, KeyType::Integer).unwrap();
+        registry.register(policy.clone(), Origin::Code, KeyType::Integer).unwrap();
         let limiter = Limiter::in_memory();
         let overrides = Overrides::in_memory_with_clock(registry, limiter, clock.clone());
         Service { overrides, clock, policy }
@@ -384,14 +400,13 @@ mod tests {
         let found = first.version;
         assert!(matches!(error, OverrideError::Conflict { expected: 0, found: it } if it == found));
         let in_force = |change: &Change| {
-            let text = |it: &Option<InForce>| it.as_ref().map(ToString::to_string).unwrap();
-            (text(&change.in_force_before), text(&change.in_force_after))
+            (change.in_force_before.clone().unwrap(), change.in_force_after.clone().unwrap())
         };
-        assert_eq!(in_force(&first), ("1/min (code)".into(), "5/min (override)".into()));
+        assert_eq!(in_force(&first), ("1/min".into(), "5/min".into()));
         let key = overrides.set(new(Some("42"), quota("9/min"), None)).await.unwrap();
-        assert_eq!(in_force(&key), ("5/min (override)".into(), "9/min (override)".into()));
+        assert_eq!(in_force(&key), ("5/min".into(), "9/min".into()));
         let key = overrides.remove("api", Some("42"), "dora", "done").await.unwrap();
-        assert_eq!(in_force(&key), ("9/min (override)".into(), "5/min (override)".into()));
+        assert_eq!(in_force(&key), ("9/min".into(), "5/min".into()));
         let next = NewOverride { version: Some(found), ..new(None, OverrideKind::Off, None) };
         let second = overrides.set(next).await.unwrap();
         assert_eq!(second.before, first.after);
@@ -400,7 +415,7 @@ mod tests {
         assert!(!api.is_enabled());
         assert_eq!(api.overridden(), None);
         let third = overrides.remove("api", None, "dora", "done").await.unwrap();
-        assert_eq!(in_force(&third), ("off (override)".into(), "1/min (code)".into()));
+        assert_eq!(in_force(&third), ("off".into(), "1/min".into()));
         assert!(api.is_enabled());
         let again = overrides.remove("api", None, "dora", "done").await.unwrap_err();
         assert!(matches!(again, OverrideError::NotFound));

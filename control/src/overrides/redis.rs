@@ -8,8 +8,7 @@ use std::{
 };
 
 use redis::{
-    AsyncCommands, Client, ErrorKind, RedisError, RedisResult, Script,
-    ServerErrorKind,
+    AsyncCommands, Client, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind,
     aio::{ConnectionManager, ConnectionManagerConfig},
     streams::StreamRangeReply,
 };
@@ -168,7 +167,7 @@ impl RedisBackend {
     pub(super) async fn is_read(&self, version: u64) -> bool {
         let read = async {
             loop {
-                let read: RedisResult<u64> = self.connection().hget(&self.entries, "read").await;
+                let read: RedisResult<u64> = self.connection().hget(&self.entries, ":read").await;
                 if read.is_ok_and(|read| read >= version) {
                     return;
                 }

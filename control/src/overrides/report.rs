@@ -12,7 +12,11 @@ const NAMED: usize = 20;
 
 /// Describes the metrics, and begins the counters.
 pub(super) fn describe() {
-    describe_gauge!(SINCE_REPLY, Unit::Seconds, "The time since the Redis of the overrides answered.");
+    describe_gauge!(
+        SINCE_REPLY,
+        Unit::Seconds,
+        "The time since the Redis of the overrides answered."
+    );
     let losses = "The times that Redis had lost overrides or their ends that this process knew.";
     describe_counter!(LOSSES, Unit::Count, losses);
     metrics::counter!(LOSSES).increment(0);

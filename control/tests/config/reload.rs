@@ -1,24 +1,13 @@
 //! A changed file acts while the service runs.
 
-use std::{
-    fs,
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{fs, sync::Arc};
 
-use axum::{
-    Router, body::Body, extract::connect_info::MockConnectInfo, http::Request, routing::get,
-};
 use metrics_util::debugging::DebuggingRecorder;
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
-    Config, ConfigError, KeyType, NewOverride, OverrideKind, Overrides, Registry, Source,
+    Config, ConfigError, KeyType, NewOverride, Origin, OverrideKind, Overrides, Registry,
 };
 use plimsoll_testing::{alone, calm::eventually, log::Log};
-use tower::ServiceExt;
 
 use crate::service::{Directory, Service};
 
@@ -292,50 +281,6 @@ fn another_store_needs_a_restart_and_the_rules_act_at_once() {
     assert!(!config.status().needs_restart());
 }
 
-/// The closure of the program panics for one configuration. The one before stays, and the next one acts.
-#[tokio::test]
-async fn a_closure_that_panics_is_an_error_and_requests_go_on() {
-    let directory = Directory::new("panics");
-    let path = directory.write("limits.toml", TWO);
-    let config = Config::from_path(&path).unwrap();
-    let panics = Arc::new(AtomicBool::new(true));
-    let closure = {
-        let panics = Arc::clone(&panics);
-        move |layer| {
-            assert!(!panics.load(Ordering::Relaxed), "a mistake of the program");
-            layer
-        }
-    };
-    let limiter = Limiter::in_memory();
-    let error = config.layer_with(&limiter, closure.clone()).unwrap_err();
-    assert!(error.message().contains("`layer_with` has panicked"), "{error}");
-    panics.store(false, Ordering::Relaxed);
-    let layer = config.layer_with(&limiter, closure).unwrap();
-    let app = Router::new()
-        .route("/", get(|| async {}))
-        .layer(layer)
-        .layer(MockConnectInfo(SocketAddr::from(([10, 0, 0, 1], 4711))));
-    let status = async || {
-        let request = Request::new(Body::empty());
-        app.clone().oneshot(request).await.unwrap().status().as_u16()
-    };
-
-    panics.store(true, Ordering::Relaxed);
-    directory.write("limits.toml", &TWO.replace("key = 'peer_ip'", "key = 'anonymous'"));
-    assert!(config.reload().unwrap_err().message().contains("`layer_with` has panicked"));
-    assert!(config.status().error().is_some());
-    for expected in [200, 200, 429] {
-        assert_eq!(status().await, expected);
-    }
-    panics.store(false, Ordering::Relaxed);
-    directory.write("limits.toml", &TWO.replace("2/h", "3/h"));
-    assert_eq!(config.reload(), Ok(true));
-    for expected in [200, 429] {
-        assert_eq!(status().await, expected);
-    }
-    assert_eq!(config.status().error(), None);
-}
-
 #[test]
 fn a_policy_of_the_program_stays_as_it_is() {
     let directory = Directory::new("program");
@@ -343,7 +288,7 @@ fn a_policy_of_the_program_stays_as_it_is() {
     let registry = Registry::default();
     let of_program = |name, quota| {
         let policy = Policy::new(name, quota).unwrap();
-        registry.register(policy, Source::Code, KeyType::Integer).unwrap()
+        registry.register(policy, Origin::Code, KeyType::Integer).unwrap()
     };
     of_program("api", "5/h");
     let error = Config::from_path_with(&path, registry.clone()).unwrap_err();
@@ -357,7 +302,7 @@ fn a_policy_of_the_program_stays_as_it_is() {
     directory.write("named.toml", "enabled = false\nrules = [{ policy = 'api', key = 'peer_ip' }]");
     assert_eq!(config.reload(), Ok(true));
     let policy = registry.get("api").unwrap();
-    assert_eq!((policy.source(), policy.policy().quota().limit()), (Source::Code, 5));
+    assert_eq!((policy.origin(), policy.policy().quota().limit()), (Origin::Code, 5));
 
     // The unit of a policy is that of its handle, which rules and overrides have.
     directory.write("named.toml", "policies.traffic = '9/h'");

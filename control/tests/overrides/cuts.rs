@@ -4,8 +4,8 @@ use std::{process::Command, time::Duration};
 
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
-    AuditAction, KeyType, NewAuditEntry, NewOverride, OverrideError, OverrideKind, Overrides,
-    OverridesConfig, Registry, Source,
+    AuditAction, KeyType, NewAuditEntry, NewOverride, Origin, OverrideError, OverrideKind,
+    Overrides, OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep};
@@ -83,7 +83,7 @@ impl Kind {
 async fn service(url: &str) -> Overrides {
     let registry = Registry::default();
     let policy = Policy::new("api", "1/min").expect("a policy");
-    registry.register(policy, Source::Code, KeyType::Integer).expect("a new name");
+    registry.register(policy, Origin::Code, KeyType::Integer).expect("a new name");
     let connected =
         Overrides::connect(OverridesConfig::new(url, "plim"), registry, Limiter::in_memory()).await;
     connected.expect("an answer")

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use plimsoll::{Limiter, Policy, RedisConfig, RedisStore};
 use plimsoll_control::{
-    KeyType, NewOverride, Override, OverrideKind, Overrides, OverridesConfig, Registry, Source,
+    KeyType, NewOverride, Origin, Override, OverrideKind, Overrides, OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::{PATIENCE, Server};
 
@@ -25,7 +25,7 @@ struct Instance {
 async fn instance(url: &str) -> Instance {
     let registry = Registry::default();
     let policy = Policy::new("api", "1/min").expect("a policy");
-    registry.register(policy.clone(), Source::Code, KeyType::Integer).expect("a new name");
+    registry.register(policy.clone(), Origin::Code, KeyType::Integer).expect("a new name");
     let config = RedisConfig::url(url).connect_timeout(PATIENCE).response_timeout(PATIENCE);
     let limiter = Limiter::new(RedisStore::connect_with(config).await.expect("a store"));
     let overrides =

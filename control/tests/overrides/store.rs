@@ -10,8 +10,8 @@ use std::{
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
-    AuditAction, KeyType, NewAuditEntry, NewOverride, Offenders, OverrideError, OverrideKind,
-    Overrides, OverridesConfig, Registry, Source,
+    AuditAction, KeyType, NewAuditEntry, NewOverride, OffenderOrder, Offenders, Origin,
+    OverrideError, OverrideKind, Overrides, OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep};
@@ -160,7 +160,9 @@ async fn what_redis_has_lost_is_named_and_ends_until_it_is_set_again() {
         }
     }
     // No key is shown unless the handle shows keys.
-    assert!(one.overrides.status().lost.iter().flat_map(|it| &it.key).all(|it| it.starts_with('#')));
+    assert!(
+        one.overrides.status().lost.iter().flat_map(|it| &it.key).all(|it| it.starts_with('#'))
+    );
     // It is set again as the first one, and is not named any more. The versions grow.
     let set = NewOverride { version: Some(0), ..new(Some(1), quota("6/min"), None) };
     let again = two.overrides.set(set).await.expect("set");
@@ -269,7 +271,8 @@ async fn ten_thousand_overrides_apply_everywhere() {
     assert_eq!(three.policy.key_quotas().len(), Overrides::MAX);
     server.ask::<()>("FLUSHALL");
     let start = Instant::now();
-    while two.overrides.status().lost.len() != Overrides::MAX || !two.policy.key_quotas().is_empty() {
+    while two.overrides.status().lost.len() != Overrides::MAX || !two.policy.key_quotas().is_empty()
+    {
         assert!(start.elapsed() < Duration::from_secs(120));
         sleep(Duration::from_millis(100)).await;
     }
@@ -289,7 +292,7 @@ async fn the_rights_on_the_page_are_enough() {
     let url = format!("redis://operator:pw@127.0.0.1:{}/", server.port);
     let (registry, limiter) = (Registry::default(), Limiter::in_memory());
     let policy = Policy::new("api", "1/min").expect("a policy");
-    registry.register(policy, Source::Code, KeyType::Integer).expect("a new name");
+    registry.register(policy, Origin::Code, KeyType::Integer).expect("a new name");
     let overrides = Overrides::connect(OverridesConfig::new(url, "plim"), registry, limiter)
         .await
         .expect("an answer");
@@ -310,7 +313,7 @@ async fn the_rights_on_the_page_are_enough() {
     }
     let offenders = Offenders::new(10);
     offenders.share(&overrides);
-    offenders.top_of_fleet("api", 1).await.expect("an answer");
+    offenders.top_of_fleet("api", 1, OffenderOrder::Denied).await.expect("an answer");
     let reports = "plim:{offenders}:reports";
     while server.ask::<u64>(&format!("EXISTS {reports}")) == 0 {
         let policy = Policy::new("orders", "1/min").expect("a policy");
@@ -326,7 +329,7 @@ async fn an_instance_sends_one_command_a_second_and_none_for_a_check() {
     let server = Server::start();
     let (registry, limiter) = (Registry::default(), Limiter::in_memory());
     let policy = Policy::new("api", "1/min").expect("a policy");
-    registry.register(policy.clone(), Source::Code, KeyType::Integer).expect("a new name");
+    registry.register(policy.clone(), Origin::Code, KeyType::Integer).expect("a new name");
     let overrides =
         Overrides::connect(OverridesConfig::new(server.url(), "plim"), registry, limiter.clone())
             .await;
@@ -397,11 +400,9 @@ async fn what_does_not_fit_here_is_not_applied_and_reported() {
     let policy = Policy::new("api", "1/min token-bucket(1)").expect("a policy");
     let keys = KeyType::Custom {
         allowed: "a customer",
-        parse: Arc::new(|text: &str| {
-            panic!("the application cannot read {} bytes", text.len())
-        }),
+        parse: Arc::new(|text: &str| panic!("the application cannot read {} bytes", text.len())),
     };
-    let api = registry.register(policy.clone(), Source::Code, keys).expect("a new name");
+    let api = registry.register(policy.clone(), Origin::Code, keys).expect("a new name");
     let two = connect(&server.url(), registry).await;
     one.overrides.set(new(Some(13), quota("7/min"), None)).await.expect("set");
     one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");

@@ -3,5 +3,4 @@
 mod client;
 mod clients;
 
-pub(crate) use self::clients::Denied;
 pub use self::{client::Client, clients::Clients};

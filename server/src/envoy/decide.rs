@@ -1,30 +1,23 @@
 //! The decision on the lines of a request.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
-use plimsoll::{Allowed, Charge, Charges, Decision, Error, Limiter, OnFailure};
+use plimsoll::{Charge, Charges, Decision, Error, Limiter};
 use plimsoll_control::admin::Activity;
 use smallvec::SmallVec;
 
 use super::{
-    options::Decide,
+    options::{Decide, EnvoyOptions},
     outcome::{LineOutcome, quota_of_look},
     request::{Hits, Limited, Line},
 };
 
-/// The decision on the lines of a request.
-pub(super) struct Decider<'a> {
+/// The lines of a request, to be decided together or each by itself.
+pub(super) struct EnvoyCheck<'a> {
     pub(super) limiter: &'a Limiter,
     /// The decisions that the admin page shows.
     pub(super) activity: Option<&'a Activity>,
     pub(super) lines: &'a [Line<'a>],
-    pub(super) how: Decide,
-    pub(super) on_failure: OnFailure,
-    /// True if lines without a limit count as lines in quota mode, which always pass.
-    pub(super) is_quota_mode: bool,
-    /// True if a look passes only while a unit is left.
-    pub(super) has_strict_looks: bool,
+    pub(super) options: &'a EnvoyOptions,
 }
 
 /// Charges of some lines. Lines with the same budget are one charge, under the smallest of their limits.
@@ -34,24 +27,20 @@ struct Charged<'a> {
     positions: SmallVec<[(usize, usize); USUAL_LINES]>,
 }
 
-/// The longest wait of a charge for a store that has not answered a look of the same request.
-const SECOND_WAIT: Duration = Duration::from_millis(5);
-
 /// The number of lines for which the lists of a decision need no allocation.
 const USUAL_LINES: usize = 4;
 
-impl<'a> Decider<'a> {
+impl<'a> EnvoyCheck<'a> {
     /// Decides all lines, and charges them.
     ///
-    /// Once the lines are decided, an error of the store changes no decision. After the store has left a call
-    /// without an answer, the steps behind the decision do not wait for it again.
+    /// Once the lines are decided, an error of the store changes no decision.
     ///
     /// # Errors
     ///
     /// Returns an error if the store cannot answer, and the lines are not decided.
     pub(super) async fn decide(&self) -> Result<Vec<LineOutcome>, Error> {
         let mut outcomes: Vec<_> = self.lines.iter().map(LineOutcome::initial).collect();
-        match self.how {
+        match self.options.decide {
             Decide::Together => {
                 self.look(&mut outcomes).await?;
                 self.spend_together(&mut outcomes).await?;
@@ -76,7 +65,8 @@ impl<'a> Decider<'a> {
                     quotas += usize::from(limited.is_quota);
                     failed += usize::from(limited.is_quota && has_failed);
                 }
-                Line::Free => quotas += usize::from(self.is_quota_mode),
+                // A line without a limit is a quota that always passes.
+                Line::Free => quotas += usize::from(self.options.quota_mode),
                 Line::Unlimited => {}
             }
         }
@@ -85,8 +75,7 @@ impl<'a> Decider<'a> {
 
     /// Decides the lines that look.
     async fn look(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
-        let looks = |limited: &Limited<'_>| (limited.hits == Hits::Look).then_some(1);
-        let charged = self.charges(looks);
+        let charged = self.charges_of(|_, limited| (limited.hits == Hits::Look).then_some(1));
         if !charged.positions.is_empty() {
             let decision = self.limiter.peek(charged.charges).await?;
             self.record(&decision, &charged.positions, outcomes);
@@ -95,41 +84,23 @@ impl<'a> Decider<'a> {
     }
 
     async fn spend_together(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
-        let charged = self.charges(spends);
+        let charged = self.charges_of(|_, limited| spends(limited));
         if charged.positions.is_empty() {
             return Ok(());
         }
         let Charged { charges, positions } = charged;
-        if self.is_over(outcomes) {
-            // The lines without a store, or those that look, deny the request already. The standings of the
-            // others are for the response only.
-            if !has_fallen_back(outcomes) {
-                match self.limiter.peek(charges).await {
-                    Ok(decision) => self.record(&decision, &positions, outcomes),
-                    Err(error) => left_out("no standings are shown", &error),
-                }
-            }
-            positions.iter().for_each(|(line, _)| outcomes[*line].charged = 0);
+        if !self.is_over(outcomes) {
+            let decision = self.check(charges).await?;
+            self.record(&decision, &positions, outcomes);
             return Ok(());
         }
-        let decision = self.check(charges, has_fallen_back(outcomes)).await?;
-        self.record(&decision, &positions, outcomes);
-        // The store does not know that one of the lines in quota mode has to pass.
-        if let Decision::Allowed(allowed) = decision
-            && self.is_over(outcomes)
-        {
-            let reservation = self.limiter.hold(allowed.into_receipt());
-            let refunded = match reservation.receipt().lines() {
-                [] => Ok(0),
-                _ => reservation.refund().await,
-            };
-            for (line, _) in &positions {
-                outcomes[*line].refund(refunded.is_ok());
-            }
-            if let Err(error) = refunded {
-                left_out("charges of a denied request are not refunded", &error);
-            }
+        // The lines without a store, or those that look, deny the request already. The standings of the others are
+        // for the response only.
+        match self.limiter.peek(charges).await {
+            Ok(decision) => self.record(&decision, &positions, outcomes),
+            Err(error) => left_out("no standings are shown", &error),
         }
+        positions.iter().for_each(|(line, _)| outcomes[*line].charged = 0);
         Ok(())
     }
 
@@ -137,15 +108,11 @@ impl<'a> Decider<'a> {
     async fn decide_each(&self, outcomes: &mut [LineOutcome]) -> Result<(), Error> {
         let decisions = self.lines.iter().enumerate().filter_map(|(index, line)| {
             let Line::Limited(limited) = line else { return None };
-            let (units, looks) = match limited.hits {
-                Hits::Look => (1, true),
-                Hits::Spend(units) => (units, false),
-            };
-            let charge = self.charge(limited, units)?;
+            let charge = self.charge(limited, spends(limited).unwrap_or(1))?;
             Some(async move {
-                let decision = match looks {
-                    true => self.limiter.peek(charge).await,
-                    false => self.check(charge, false).await,
+                let decision = match limited.hits {
+                    Hits::Look => self.limiter.peek(charge).await,
+                    Hits::Spend(_) => self.check(charge).await,
                 };
                 (index, decision)
             })
@@ -156,17 +123,9 @@ impl<'a> Decider<'a> {
         Ok(())
     }
 
-    /// Charges all of `charges`, or none. Waits only briefly for the store if it has just left a look without an
-    /// answer.
-    async fn check<'c>(
-        &self,
-        charges: impl Into<Charges<'c>>,
-        has_fallen_back: bool,
-    ) -> Result<Decision<'c>, Error> {
-        let decision = match has_fallen_back {
-            false => self.limiter.check(charges).await?,
-            true => self.limiter.check_within(charges, SECOND_WAIT).await?,
-        };
+    /// Charges all of `charges`, or none.
+    async fn check<'c>(&self, charges: impl Into<Charges<'c>>) -> Result<Decision<'c>, Error> {
+        let decision = self.limiter.check(charges).await?;
         if let Some(activity) = self.activity {
             activity.record(&decision);
         }
@@ -175,41 +134,25 @@ impl<'a> Decider<'a> {
 
     /// Charges the hits that count although they were denied.
     async fn count_denied(&self, outcomes: &mut [LineOutcome]) {
-        let counts = |limited: &Limited<'_>, outcome: &LineOutcome| {
-            // Without strict looks, a look is denied only once more hits than the limit count. So all hits that the
-            // limit itself denies have to.
-            let is_over = !self.has_strict_looks && !outcome.has_passed;
+        let counted = self.charges_of(|index, limited| {
+            let outcome = &outcomes[index];
             let is_denied = outcome.charged == 0 && outcome.standing.is_some();
-            is_denied && limited.denied_hits.count(limited.has_own_hits || is_over)
-        };
-        let is_denied = self.lines.iter().zip(&*outcomes).map(|(line, outcome)| match line {
-            Line::Limited(limited) => counts(limited, outcome),
-            _ => false,
+            // A look is denied only once more hits than the limit count. So all hits that the limit itself denies have
+            // to count.
+            let is_report = limited.has_own_hits || !outcome.has_passed;
+            if is_denied && limited.denied_hits.count(is_report) { spends(limited) } else { None }
         });
-        let is_denied: SmallVec<[bool; USUAL_LINES]> = is_denied.collect();
-        if !is_denied.contains(&true) {
+        if counted.positions.is_empty() {
             return;
         }
-        let charged =
-            self.charges_of(|index, limited| if is_denied[index] { spends(limited) } else { None });
-        if charged.positions.is_empty() {
-            return;
-        }
-        if has_fallen_back(outcomes) {
-            let charges = charged.charges.into_owned();
-            let limiter = self.limiter.clone();
-            tokio::spawn(async move { penalize(&limiter, charges).await });
-            return;
-        }
-        let Some(allowed) = penalize(self.limiter, charged.charges).await else { return };
-        for (line, position) in &charged.positions {
-            let standing = allowed.outcomes().get(*position).map(|outcome| *outcome.standing());
+        let charged = match self.limiter.penalize(counted.charges).await {
+            Ok(charged) => charged,
+            Err(error) => return left_out("hits of a denied request are not counted", &error),
+        };
+        for (line, position) in &counted.positions {
+            let standing = charged.outcomes().get(*position).map(|outcome| *outcome.standing());
             outcomes[*line].standing = standing.or(outcomes[*line].standing);
         }
-    }
-
-    fn charges(&self, units: impl Fn(&Limited<'_>) -> Option<u64>) -> Charged<'a> {
-        self.charges_of(|_, limited| units(limited))
     }
 
     /// Returns the charges of the lines with units.
@@ -246,13 +189,13 @@ impl<'a> Decider<'a> {
     /// Returns the charge of a line, unless its limit is 0.
     fn charge(&self, limited: &Limited<'a>, units: u64) -> Option<Charge<'a>> {
         let (policy, quota) = limited.counted?;
-        let charge = policy.charge(limited.key, units).with_on_failure(self.on_failure);
+        let charge = policy.charge(limited.key, units).with_on_failure(self.options.on_failure);
         let charge = if limited.rule.is_none() { charge.with_quota(quota) } else { charge };
-        let charge = match quota_of_look(limited, self.has_strict_looks) {
+        let charge = match quota_of_look(limited) {
             Some(quota) => charge.with_quota(quota),
             None => charge,
         };
-        Some(match self.how {
+        Some(match self.options.decide {
             // Each check has one charge, and this service makes the decision.
             Decide::Each => charge,
             // A request that others deny counts too.
@@ -273,8 +216,7 @@ impl<'a> Decider<'a> {
             if let (Line::Limited(limited), Some(outcome)) =
                 (&self.lines[*line], decision.outcomes().get(*position))
             {
-                let (source, is_strict) = (decision.source(), self.has_strict_looks);
-                outcomes[*line] = LineOutcome::of_charge(limited, outcome, source, is_strict);
+                outcomes[*line] = LineOutcome::of_charge(limited, outcome);
             }
         }
     }
@@ -294,17 +236,6 @@ fn is_same_budget(one: &Limited<'_>, other: &Limited<'_>) -> bool {
     one.key == other.key
         && name(one) == name(other)
         && (one.is_shadow, one.is_quota) == (other.is_shadow, other.is_quota)
-}
-
-/// Returns whether this process decided a line because the store did not answer.
-fn has_fallen_back(outcomes: &[LineOutcome]) -> bool {
-    outcomes.iter().any(|outcome| outcome.is_fallback)
-}
-
-/// Charges units beyond the limit. Returns `None` if the store cannot answer.
-async fn penalize<'c>(limiter: &Limiter, charges: impl Into<Charges<'c>>) -> Option<Allowed<'c>> {
-    let charged = limiter.penalize(charges).await;
-    charged.inspect_err(|error| left_out("hits of a denied request are not counted", error)).ok()
 }
 
 /// Reports a step that the store did not answer, after the decision.

@@ -20,11 +20,12 @@ use super::{
 ///
 /// ```no_run
 /// use plimsoll::Limiter;
-/// use plimsoll_server::envoy::{Envoy, EnvoyConfig};
+/// use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
 /// use tonic::service::Routes;
 ///
 /// # fn serve() -> Result<(), Box<dyn std::error::Error>> {
-/// let envoy = Envoy::new(EnvoyConfig::load(["/etc/ratelimit"])?, Limiter::in_memory());
+/// let config = EnvoyConfig::load(["/etc/ratelimit"], EnvoyOptions::default())?;
+/// let envoy = Envoy::new(config, Limiter::in_memory());
 /// let watch = envoy.watch(); // a change of the files is in force within a second, until this is dropped
 /// let grpc = Routes::new(envoy.grpc()).into_axum_router();
 /// let debug = envoy.debug_router();

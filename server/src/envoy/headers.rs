@@ -6,16 +6,13 @@ use envoy_types::pb::envoy::{
     config::core::v3::HeaderValue,
     service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus},
 };
-use plimsoll::{Quota, Standing};
+use plimsoll::Standing;
 
 use super::{
     options::{LimitHeaders, ResponseHeaders},
     outcome::LineOutcome,
     request::Line,
 };
-
-/// The usual length of the signs and parameters behind a name, in bytes.
-const USUAL_PARAMETERS_BYTES: usize = 40;
 
 /// Returns the headers for the response to a request.
 pub(super) fn headers(
@@ -52,30 +49,22 @@ fn ratelimit(
         })
     };
     let denied = counted().filter(|(_, _, outcome, _)| !outcome.has_passed);
-    let wait = denied.map(|(_, quota, _, standing)| match quota.is_concurrent() {
-        true => 1,
-        false => retry_after(standing),
-    });
+    let wait = denied.map(|(_, _, _, standing)| retry_after(standing));
     let wait = wait.max().filter(|_| code == Code::OverLimit);
     let (mut policies, mut standings) = (String::new(), String::new());
     for (limited, quota, _, standing) in counted() {
         let name = limited.rule.map_or("override", |rule| &*rule.header_name);
         for text in [&mut policies, &mut standings] {
-            text.reserve(name.len() + USUAL_PARAMETERS_BYTES);
             text.push_str(if text.is_empty() { "\"" } else { ", \"" });
             text.push_str(name);
             text.push('"');
         }
         push(&mut policies, ";q=", quota.limit());
         push(&mut standings, ";r=", standing.remaining());
-        if quota.is_concurrent() {
-            policies.push_str(";qu=\"concurrent-requests\"");
-        } else {
-            // The effective window must not end after `retry-after`.
-            let window = standing.next_after().as_secs().max(1).min(wait.unwrap_or(u64::MAX));
-            push(&mut policies, ";w=", window_seconds(&quota));
-            push(&mut standings, ";t=", window);
-        }
+        // The effective window must not end after `retry-after`.
+        let window = standing.next_after().as_secs().max(1).min(wait.unwrap_or(u64::MAX));
+        push(&mut policies, ";w=", whole_seconds(quota.window()));
+        push(&mut standings, ";t=", window);
     }
     if !policies.is_empty() {
         headers.reserve(3);
@@ -87,11 +76,10 @@ fn ratelimit(
     }
 }
 
-/// Appends a parameter: its name with the signs around it, and a number. The headers of each response have four of them,
-/// and the formatter of the standard library takes three times as long.
+/// Appends a parameter: its name with the signs around it, and a number.
 fn push(text: &mut String, name: &str, number: u64) {
     text.push_str(name);
-    text.push_str(itoa::Buffer::new().format(number));
+    text.push_str(&number.to_string());
 }
 
 /// Adds the three headers about the limit that denies, or else has the fewest requests left.
@@ -113,11 +101,6 @@ fn limit(headers: &mut Vec<HeaderValue>, names: &LimitHeaders, statuses: &[Descr
         header(&names.remaining, limit_remaining.to_string()),
         header(&names.reset, reset.to_string()),
     ]);
-}
-
-fn window_seconds(quota: &Quota) -> u64 {
-    let window = quota.window();
-    window.as_secs() + u64::from(window.subsec_nanos() > 0)
 }
 
 fn header(name: &str, value: String) -> HeaderValue {

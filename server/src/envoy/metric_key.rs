@@ -68,35 +68,9 @@ fn label(text: &str) -> String {
     format!("{}~{:016x}", sanitized(&text[..end]), hasher.finish())
 }
 
-/// Returns a text without the characters that separate the parts of a statsd name: `:`, `|`, and the dots of
-/// IPv4 addresses. So the values of labels stay those of envoyproxy/ratelimit.
+/// Returns a text without the characters that separate the parts of a statsd name, as envoyproxy/ratelimit does.
 fn sanitized(text: &str) -> String {
-    let mut out = text.replace([':', '|'], "_");
-    let mut from = 0;
-    while let Some((start, end)) = address(&out, from) {
-        let plain = out[start..end].replace('.', "_");
-        out.replace_range(start..end, &plain);
-        from = end;
-    }
-    out
-}
-
-/// Returns the place of the first four groups of up to three digits with dots between them.
-fn address(text: &str, from: usize) -> Option<(usize, usize)> {
-    let bytes = text.as_bytes();
-    (from..bytes.len()).find_map(|start| {
-        let mut at = start;
-        for group in 0..4 {
-            let digits = bytes[at..].iter().take(3).take_while(|it| it.is_ascii_digit()).count();
-            at += digits;
-            let has_dot = bytes.get(at) == Some(&b'.');
-            if digits == 0 || (group < 3 && !has_dot) {
-                return None;
-            }
-            at += usize::from(group < 3);
-        }
-        Some((start, at))
-    })
+    text.replace([':', '|'], "_")
 }
 
 #[cfg(test)]
@@ -106,8 +80,6 @@ mod tests {
     #[test]
     fn separators_of_statsd_become_underscores() {
         assert_eq!(sanitized("a:b|c"), "a_b_c");
-        assert_eq!(sanitized("addr_10.0.0.1"), "addr_10_0_0_1");
-        assert_eq!(sanitized("v1.2 1.2.3.4 and 5.6.7.8"), "v1.2 1_2_3_4 and 5_6_7_8");
     }
 
     #[test]

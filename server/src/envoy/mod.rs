@@ -32,7 +32,6 @@ pub use self::{
     envoy::Envoy,
     lint::{Finding, FindingKind, FoundLimit, lint},
     options::{Decide, EnvoyOptions, LimitHeaders, ResponseHeaders},
-    reload::EnvoyWatch,
 };
 
 /// The largest file of a configuration, in bytes.

@@ -1,11 +1,6 @@
 //! The outcome of a line, and the quota under which a look is decided.
 
-use std::{mem, time::Duration};
-
-use plimsoll::{
-    Algorithm, Outcome, Quota, Standing,
-    store::{Source, Verdict},
-};
+use plimsoll::{Algorithm, Outcome, Quota, Standing, store::Verdict};
 
 use super::request::{Hits, Limited, Line};
 
@@ -20,8 +15,6 @@ pub(super) struct LineOutcome {
     pub(super) quota: Option<Quota>,
     /// The standing of the budget after the decision, unless the line has none.
     pub(super) standing: Option<Standing>,
-    /// True if this process decided the line because the store did not answer.
-    pub(super) is_fallback: bool,
 }
 
 impl LineOutcome {
@@ -35,15 +28,10 @@ impl LineOutcome {
     }
 
     /// Returns the outcome of a line by the outcome of its charge.
-    pub(super) fn of_charge(
-        limited: &Limited<'_>,
-        outcome: Outcome<'_>,
-        source: Source,
-        has_strict_looks: bool,
-    ) -> Self {
+    pub(super) fn of_charge(limited: &Limited<'_>, outcome: Outcome<'_>) -> Self {
         let (mut quota, mut standing) = (*outcome.quota(), *outcome.standing());
         // A quota that an operator has set for the key replaces that of a look.
-        if quota_of_look(limited, has_strict_looks) == Some(quota) {
+        if quota_of_look(limited) == Some(quota) {
             quota = limited.counted.map_or(quota, |(_, quota)| quota);
             standing = without_one(&standing);
         }
@@ -52,36 +40,17 @@ impl LineOutcome {
             charged: outcome.granted(),
             quota: Some(quota),
             standing: Some(standing),
-            is_fallback: source == Source::Fallback,
         }
-    }
-
-    /// Records that the hits of a denied request are not charged. They are back if `is_refunded`.
-    pub(super) fn refund(&mut self, is_refunded: bool) {
-        let units = mem::take(&mut self.charged);
-        let Some(standing) = self.standing.as_mut().filter(|_| is_refunded) else { return };
-        let (limit, remaining) = (standing.limit(), standing.remaining().saturating_add(units));
-        let (next, reset) = match remaining < limit {
-            true => (standing.next_after(), standing.reset_after()),
-            false => (Duration::ZERO, Duration::ZERO),
-        };
-        *standing = Standing::new(limit, remaining.min(limit), next, reset, None);
     }
 }
 
 /// Returns the quota under which a look is decided, if it is not the one of the limit.
 ///
 /// A look passes while no more hits than the limit count. Under a limit that is larger by one, this is so while one
-/// unit is left. There are two exceptions:
-///
-/// - If hits that are denied never count, no more than the limit ever do, so the look is strict.
-/// - A look at a concurrency limit asks for a free slot.
-pub(super) fn quota_of_look(limited: &Limited<'_>, has_strict_looks: bool) -> Option<Quota> {
-    let is_strict = has_strict_looks || limited.denied_hits.never_count();
+/// unit is left. If hits that are denied never count, no more than the limit ever do, so the look asks for a unit.
+pub(super) fn quota_of_look(limited: &Limited<'_>) -> Option<Quota> {
+    let is_strict = limited.denied_hits.never_count();
     let (_, quota) = limited.counted.filter(|_| limited.hits == Hits::Look && !is_strict)?;
-    if quota.is_concurrent() {
-        return None;
-    }
     let (limit, algorithm) = match quota.algorithm() {
         Algorithm::TokenBucket { burst } => {
             (quota.limit(), Algorithm::TokenBucket { burst: burst + 1 })

@@ -1,33 +1,13 @@
-//! The reload of the files, and the task that watches them.
+//! The reload of the files.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, PoisonError};
 
-use tokio::{
-    task::{JoinHandle, spawn_blocking},
-    time::sleep,
-};
+use plimsoll_control::Watch;
 
 use super::{
     config::{EnvoyConfig, EnvoyConfigError, Files},
     envoy::Envoy,
 };
-
-/// The time between two reads. A change is taken at the second read that shows it.
-const INTERVAL: Duration = Duration::from_millis(250);
-
-/// The task that watches the files of a configuration. It ends when this is dropped.
-#[derive(Debug)]
-#[must_use = "dropping it ends the watch"]
-pub struct EnvoyWatch(JoinHandle<()>);
-
-impl Drop for EnvoyWatch {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
 
 impl Envoy {
     /// Watches the files: a change is in force within a second. A change with a mistake is reported once as
@@ -40,16 +20,13 @@ impl Envoy {
     /// # Panics
     ///
     /// Panics outside of a tokio runtime.
-    pub fn watch(&self) -> EnvoyWatch {
-        let envoy = self.clone();
-        EnvoyWatch(tokio::spawn(async move {
-            loop {
-                sleep(INTERVAL).await;
-                let envoy = envoy.clone();
-                // A runtime that shuts down cancels the read, and then this task.
-                let _ = spawn_blocking(move || envoy.poll()).await;
-            }
-        }))
+    pub fn watch(&self) -> Watch {
+        let (watch, envoy) = (Watch::default(), self.clone());
+        watch.start(move || {
+            envoy.poll();
+            true
+        });
+        watch
     }
 
     /// Reads the files again, and returns whether they have changed.
@@ -150,14 +127,17 @@ mod tests {
     use plimsoll::Limiter;
     use plimsoll_testing::servers::directory;
 
-    use super::*;
+    use super::{super::options::EnvoyOptions, *};
 
     #[test]
     fn a_file_with_a_mistake_is_parsed_once() {
         let file = directory().join("limits.yaml");
         let write = |text: &str| fs::write(&file, text).unwrap();
         write("domain: shop");
-        let envoy = Envoy::new(EnvoyConfig::load([&file]).unwrap(), Limiter::in_memory());
+        let envoy = Envoy::new(
+            EnvoyConfig::load([&file], EnvoyOptions::default()).unwrap(),
+            Limiter::in_memory(),
+        );
         let polled = || (0..3).for_each(|_| envoy.poll());
         // Each error is remembered, so its loss shows that the file was not parsed again.
         let error = || envoy.0.reload.lock().unwrap().error.take();

@@ -70,7 +70,7 @@ fn status(line: &Line<'_>, outcome: &LineOutcome) -> DescriptorStatus {
 fn current_limit(limited: &Limited<'_>, outcome: &LineOutcome) -> RateLimit {
     let shown = limited.shown.clone();
     let Some(quota) = outcome.quota else { return shown };
-    let unit = Unit::of_window(quota.window()).filter(|_| !quota.is_concurrent());
+    let unit = Unit::of_window(quota.window());
     RateLimit {
         requests_per_unit: u32::try_from(quota.limit()).unwrap_or(u32::MAX),
         unit: unit.map_or(0, |unit| unit.shown() as i32),
@@ -85,11 +85,5 @@ fn reset_after(limited: &Limited<'_>, outcome: &LineOutcome) -> u64 {
         let unit = Unit::EACH.into_iter().find(|(it, _)| it.shown() as i32 == limited.shown.unit);
         return unit.map_or(1, |(unit, _)| unit.window().as_secs());
     };
-    let is_concurrent = outcome.quota.is_some_and(|quota| quota.is_concurrent());
-    match (outcome.has_passed, is_concurrent) {
-        // Units in flight come back when work ends, which is not known.
-        (_, true) => 1,
-        (true, _) => whole_seconds(standing.reset_after()),
-        (false, _) => retry_after(standing),
-    }
+    if outcome.has_passed { whole_seconds(standing.reset_after()) } else { retry_after(standing) }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decide::Decider,
+    decide::EnvoyCheck,
     envoy::{Envoy, EnvoyParts},
     outcome::LineOutcome,
     request::{BadRequest, Hits, Limited, Line, lines},
@@ -62,20 +62,17 @@ impl EnvoyParts {
             NotDecided::Bad(mistake)
         })?;
         let options = &config.options;
-        let decider = Decider {
+        let check = EnvoyCheck {
             limiter: &self.limiter,
             activity: self.activity.as_ref(),
             lines: &lines,
-            how: options.decide,
-            on_failure: options.on_failure,
-            is_quota_mode: options.quota_mode,
-            has_strict_looks: options.strict_looks,
+            options,
         };
-        let outcomes = decider.decide().await.map_err(|error| {
+        let outcomes = check.decide().await.map_err(|error| {
             self.stats.redis_error.increment(1);
             NotDecided::Failed(error)
         })?;
-        let is_over = decider.is_over(&outcomes);
+        let is_over = check.is_over(&outcomes);
         count(&lines, &outcomes, options.near_limit_percent);
         if is_over && options.shadow_mode {
             self.stats.global_shadow_mode.increment(1);

@@ -7,8 +7,11 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode, request::Parts};
 
-use super::{Api, problem::Problem};
-use crate::access::{Client, Denied};
+use super::{
+    Api,
+    problem::{Problem, TokenError},
+};
+use crate::access::Client;
 
 /// The client that has sent a request.
 pub(super) struct Caller(pub(super) Client);
@@ -42,8 +45,8 @@ pub(crate) async fn require_full_access(
 fn find(api: &Api, headers: &HeaderMap) -> Result<Client, Problem> {
     api.parts().clients.find(headers).map_err(|denied| {
         let detail = match denied {
-            Denied::NoToken => "The request has no token, or more than one",
-            Denied::UnknownToken => "The token is not that of a client",
+            TokenError::Missing => "The request has no token, or more than one",
+            TokenError::Unknown => "The token is not that of a client",
         };
         let problem = Problem::new(StatusCode::UNAUTHORIZED, "No client", detail);
         problem.allowed("the header \"Authorization: Bearer TOKEN\"")

@@ -10,13 +10,14 @@ mod caller;
 mod charges;
 mod check;
 mod policies;
-mod problem;
 mod receipts;
 mod reserve;
 mod reset;
 mod router;
 mod slots;
 mod state;
+
+use plimsoll_control::web as problem;
 
 pub(crate) use self::{
     body::too_slow, caller::require_full_access, problem::Problem, router::with_fallbacks,

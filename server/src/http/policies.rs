@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use plimsoll::Key;
-use plimsoll_control::{Registered, Registry};
+use plimsoll_control::{Registered, Registry, document};
 
 use super::problem::Problem;
 use crate::access::Client;
@@ -45,9 +45,7 @@ fn unknown(registry: &Registry, client: &Client, name: &str) -> Problem {
         .filter(|name| client.may_use(name))
         .collect();
     let shown: String = name.chars().take(MAX_NAME_CHARS).collect();
-    let near =
-        |candidate: &&&str| strsim::levenshtein(&shown, candidate) <= candidate.len() / 3 + 1;
-    let nearest = names.iter().filter(near).min_by_key(|it| strsim::levenshtein(&shown, it));
+    let nearest = document::nearest(&shown, names.iter().copied());
     let more = if names.len() > MAX_NAMES { ", .." } else { "" };
     let allowed = match names.len() {
         0 => "nothing: this client may use no policy".to_owned(),
@@ -55,7 +53,7 @@ fn unknown(registry: &Registry, client: &Client, name: &str) -> Problem {
     };
     Problem::new(StatusCode::NOT_FOUND, "No such policy", format!("There is no policy {shown:?}"))
         .allowed(allowed)
-        .nearest(nearest.map(|it| (*it).to_owned()))
+        .nearest(nearest.map(str::to_owned))
 }
 
 /// Returns the key under a policy that a text stands for.

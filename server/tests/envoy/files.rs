@@ -11,12 +11,12 @@ fn domain(name: &str) -> String {
 }
 
 fn domains(folder: &Path) -> Vec<String> {
-    let dump = EnvoyConfig::load([folder]).unwrap().dump();
+    let dump = EnvoyConfig::load([folder], EnvoyOptions::default()).unwrap().dump();
     dump.lines().map(|line| line.split('.').next().unwrap().to_owned()).collect()
 }
 
 fn error(folder: &Path) -> String {
-    EnvoyConfig::load([folder]).unwrap_err().to_string()
+    EnvoyConfig::load([folder], EnvoyOptions::default()).unwrap_err().to_string()
 }
 
 /// envoyproxy/ratelimit reads each file below its root, also at a reload.
@@ -30,13 +30,13 @@ fn each_file_below_a_folder_is_read_whatever_its_name_is() {
     }
     fs::write(folder.join("i.json"), r#"{"domain": "d9", "descriptors": []}"#).unwrap();
     assert_eq!(domains(&folder), ["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"]);
-    assert_eq!(EnvoyConfig::load([&folder]).unwrap().domains(), 9);
+    assert_eq!(EnvoyConfig::load([&folder], EnvoyOptions::default()).unwrap().domains(), 9);
     // Hidden ones are not.
     fs::create_dir(folder.join(".git")).unwrap();
     for name in [".d.yaml.swp", ".git/d", "team/.keep"] {
         fs::write(folder.join(name), domain("hidden")).unwrap();
     }
-    assert_eq!(EnvoyConfig::load([&folder]).unwrap().domains(), 9);
+    assert_eq!(EnvoyConfig::load([&folder], EnvoyOptions::default()).unwrap().domains(), 9);
     // A file without limits is an error that names it, and so is the backup of an editor.
     for (name, text, expected) in [
         ("README.md", "# Limits\n".to_owned(), "the field `domain` is missing"),
@@ -78,7 +78,9 @@ fn a_folder_or_a_file_without_limits_is_an_error() {
     }
     // One of two paths.
     fs::write(folder.join("shop.yaml"), domain("shop")).unwrap();
-    let both = EnvoyConfig::load([&folder, &folder.join("empty")]).unwrap_err().to_string();
+    let both = EnvoyConfig::load([&folder, &folder.join("empty")], EnvoyOptions::default())
+        .unwrap_err()
+        .to_string();
     assert!(both.contains("the folder has no file with limits"), "{both}");
     fs::remove_dir_all(folder).unwrap();
 }
@@ -120,7 +122,7 @@ fn differences_that_hold_for_all_files_are_reported_once() {
     for name in ["one", "two", "three"] {
         fs::write(folder.join(name), domain(name)).unwrap();
     }
-    let config = EnvoyConfig::load_with([&folder], EnvoyOptions::default()).unwrap();
+    let config = EnvoyConfig::load([&folder], EnvoyOptions::default()).unwrap();
     let findings = lint(&config);
     assert_eq!(findings.len(), 3, "{findings:?}");
     for finding in &findings {

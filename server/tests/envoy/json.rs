@@ -163,7 +163,7 @@ async fn null_is_the_default_of_each_field() {
         let (one, other) = (answers(&with_null, &[""]).await, answers(&without, &[""]).await);
         assert_eq!(one, other, "{with_null}");
     }
-    // Negative hits pass without a limit.
+    // Hits that are given back change nothing.
     let body = format!("{user}, \"isNegativeHits\": @}}]}}");
     let codes: Vec<_> =
         answers(&body, &["true", "false"]).await.into_iter().map(|it| it.1).collect();

@@ -148,7 +148,7 @@ fn hits_are_counted_under_the_values_that_the_configuration_names() {
     own("e", 1);
     for labels in [
         r#"key1="detailed_x""#,
-        r#"key1="detailed_10_0_0_1""#,
+        r#"key1="detailed_10.0.0.1""#,
         r#"key1="route_api",key2="method_GET""#,
         r#"key1="plain",key2="path_/api/a""#,
         r#"key1="plain",key2="path_/own/*""#,

@@ -80,12 +80,12 @@ async fn quota_mode_denies_when_no_quota_is_left() {
 }
 
 #[tokio::test]
-async fn together_a_request_that_no_quota_admits_spends_nothing() {
+async fn together_a_request_that_no_quota_admits_is_counted_by_its_other_limits() {
     let service = Service::new(MODES);
     assert_eq!(service.says("shop", "one=a").await, Ok(1, Minute, 0));
     let (code, says) = service.decide("shop", &["live=a", "one=a", "shadow=a"]).await;
     assert_eq!((code, says[1]), (Code::OverLimit, Over(1, Minute)));
-    assert_eq!(service.says("shop", "live=a").await, Ok(3, Minute, 2));
+    assert_eq!(service.says("shop", "live=a").await, Ok(3, Minute, 1));
     // While the live limit denies, no quota is spent.
     for _ in 0..2 {
         service.says("shop", "live=a").await;

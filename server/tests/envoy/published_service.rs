@@ -51,7 +51,7 @@ fn a_reload_acts_on_the_next_request_and_a_failed_one_changes_nothing() {
     let folder = directory();
     let file = folder.join("limits.yaml");
     fs::write(&file, "domain: test-domain\ndescriptors: [{ key: other }]\n").unwrap();
-    let service = || Service::of(EnvoyConfig::load([&folder]).unwrap());
+    let service = || Service::of(EnvoyConfig::load([&folder], EnvoyOptions::default()).unwrap());
     let text = measured_with(service, async |service| {
         let decided = service.decide("test-domain", &["hello=world"]).await;
         assert_eq!(decided, (Code::Ok, vec![Free]));

@@ -41,7 +41,7 @@ async fn until_limit_is(service: &Service, key: &str, expected: u32) {
 async fn a_changed_folder_is_in_force_within_a_second_and_keeps_what_was_spent() {
     let folder = directory();
     fs::write(folder.join("a.yaml"), limit(10)).unwrap();
-    let service = Service::of(EnvoyConfig::load([&folder]).unwrap());
+    let service = Service::of(EnvoyConfig::load([&folder], EnvoyOptions::default()).unwrap());
     let watch = service.envoy.watch();
     for left in [9, 8, 7] {
         assert_eq!(service.says("shop", "user=a").await, Says::Ok(10, Minute, left));
@@ -147,7 +147,7 @@ fn a_domain_that_no_file_has_any_more_stays_in_force_and_is_reported_once() {
     for (number, (lose, expected)) in losses.into_iter().enumerate() {
         let folder = two_domains();
         let log = Log::default();
-        let load = || Service::of(EnvoyConfig::load([&folder]).unwrap());
+        let load = || Service::of(EnvoyConfig::load([&folder], EnvoyOptions::default()).unwrap());
         let text = measured_with(load, async |service| {
             for domain in ["shop", "other"] {
                 assert_eq!(service.says(domain, "user=a").await, Says::Ok(1, Minute, 0));
@@ -173,7 +173,7 @@ fn a_domain_that_no_file_has_any_more_stays_in_force_and_is_reported_once() {
 async fn a_kept_domain_ends_as_its_file_says_when_it_is_back() {
     let folder = two_domains();
     let shop = folder.join("shop.yaml");
-    let service = Service::of(EnvoyConfig::load([&folder]).unwrap());
+    let service = Service::of(EnvoyConfig::load([&folder], EnvoyOptions::default()).unwrap());
     service.says("shop", "user=a").await;
     fs::remove_file(&shop).unwrap();
     // The other changes of the same reload act.
@@ -202,7 +202,7 @@ async fn a_kept_domain_ends_as_its_file_says_when_it_is_back() {
 async fn files_remove_domains_if_the_options_say_so() {
     let folder = two_domains();
     let options = EnvoyOptions { remove_domains: true, ..EnvoyOptions::default() };
-    let service = Service::of(EnvoyConfig::load_with([&folder], options).unwrap());
+    let service = Service::of(EnvoyConfig::load([&folder], options).unwrap());
     fs::remove_file(folder.join("shop.yaml")).unwrap();
     assert!(service.envoy.reload().unwrap());
     assert_eq!(service.says("shop", "user=a").await, Says::Free);
@@ -221,7 +221,7 @@ async fn files_remove_domains_if_the_options_say_so() {
 fn a_domain_is_kept_under_the_quota_of_its_file_and_not_of_an_override() {
     let folder = two_domains();
     let registry = Registry::default();
-    let config = EnvoyConfig::load([&folder]).unwrap();
+    let config = EnvoyConfig::load([&folder], EnvoyOptions::default()).unwrap();
     let activity = Activity::new(Offenders::new(10));
     let envoy =
         Envoy::new_registered(config, Limiter::in_memory(), registry.clone(), activity).unwrap();
@@ -245,7 +245,7 @@ fn a_new_file_has_a_new_domain_until_it_is_removed() {
     let folder = directory();
     fs::write(folder.join("basic.yaml"), limit(10)).unwrap();
     let options = EnvoyOptions { remove_domains: true, ..EnvoyOptions::default() };
-    let service = || Service::of(EnvoyConfig::load_with([&folder], options).unwrap());
+    let service = || Service::of(EnvoyConfig::load([&folder], options).unwrap());
     let text = measured_with(service, async |service| {
         let _watch = service.envoy.watch();
         let until = async |expected: Says| {
@@ -284,7 +284,7 @@ async fn a_link_that_is_swapped_is_followed() {
     version("..2", 20);
     link(&folder.join("..data"), "..1");
     link(&folder.join("limits.yaml"), "..data/limits.yaml");
-    let service = Service::of(EnvoyConfig::load([&folder]).unwrap());
+    let service = Service::of(EnvoyConfig::load([&folder], EnvoyOptions::default()).unwrap());
     let _watch = service.envoy.watch();
     until_limit_is(&service, "user=a", 10).await;
     link(&folder.join("..new"), "..2");
@@ -298,7 +298,7 @@ async fn operators_see_the_limits_in_force() {
     let folder = directory();
     fs::write(folder.join("a.yaml"), limit(10)).unwrap();
     let registry = Registry::default();
-    let config = EnvoyConfig::load([&folder]).unwrap();
+    let config = EnvoyConfig::load([&folder], EnvoyOptions::default()).unwrap();
     let activity = Activity::new(Offenders::new(10));
     let envoy =
         Envoy::new_registered(config, Limiter::in_memory(), registry.clone(), activity).unwrap();

@@ -85,7 +85,7 @@ fn the_switches_of_flags_and_of_the_table_act() {
     assert_eq!([(); 2].map(|()| ask(&of_flags, &both).status), [200, 429]);
     assert_eq!(ask(&of_flags, &both[..1]).status, 200);
     for (flag, value, expected) in [
-        ("--envoy-decide", "all", "allowed is together or each"),
+        ("--envoy-decide", "all", "expected `together` or `each`"),
         ("--envoy-algorithm", "leaky", "token-bucket"),
     ] {
         let (code, _, error) = output(&["--check", flag, value]);

@@ -90,7 +90,7 @@ async fn a_client_that_watches_the_health_may_be_quiet() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_message_of_envoy_is_decided_and_one_that_is_too_long_is_exhausted() {
+async fn a_long_message_of_envoy_is_decided_and_one_that_is_too_long_is_out_of_range() {
     let folder = directory();
     let limits = "domain: shop\ndescriptors:\n  - key: user\n    \
                   rate_limit: { unit: hour, requests_per_unit: 1 }\n";
@@ -114,7 +114,7 @@ async fn a_long_message_of_envoy_is_decided_and_one_that_is_too_long_is_exhauste
     }
     for bytes in [4 << 20, 5 << 20] {
         let status = client.should_rate_limit(request(bytes)).await.unwrap_err();
-        assert_eq!(status.code(), Code::ResourceExhausted, "{bytes}: {status}");
+        assert_eq!(status.code(), Code::OutOfRange, "{bytes}: {status}");
     }
     // Also in JSON.
     let send = |bytes: usize| {

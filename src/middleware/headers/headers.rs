@@ -143,21 +143,6 @@ impl Headers {
         map
     }
 
-    /// Returns the headers for the outcomes of a check that admits the request.
-    #[inline]
-    pub(in crate::middleware) fn for_admitted(
-        &self,
-        outcomes: Outcomes<'_>,
-        time: Timestamp,
-    ) -> ResponseHeaders {
-        // Without headers, the binding outcome need not be found (`benches/layer.rs`).
-        if !self.draft11 && self.x_ratelimit.is_none() {
-            return ResponseHeaders::default();
-        }
-        let binding = outcomes.tightest().and_then(|position| outcomes.get(position.into()));
-        self.with(outcomes, binding, time, None)
-    }
-
     /// Returns the headers for a decision that admits the request.
     #[inline]
     pub(in crate::middleware) fn for_decision(&self, decision: &Decision<'_>) -> ResponseHeaders {

@@ -1,7 +1,6 @@
-//! A cache of header values that stay the same until a policy changes.
+//! A cache of the `RateLimit-Policy` header, which stays the same until a policy changes.
 //!
-//! Two of the five default headers are the same in every response under a policy. Each thread keeps
-//! the values that it made last and clones them, which costs an atomic increment instead of
+//! Each thread keeps the values that it made last and clones them, which costs an atomic increment instead of
 //! writing, checking and allocating the text (`cargo bench --bench layer`: the row of the default
 //! set). The values are per thread so that threads do not share a reference count.
 
@@ -9,21 +8,19 @@ use std::cell::RefCell;
 
 use http::HeaderValue;
 
-use super::value;
 use crate::{
     decision::{Outcome, Outcomes},
     policy::Policy,
     quota::Quota,
 };
 
-/// The number of values of each kind that a thread keeps. A value that falls into an occupied slot
+/// The number of values that a thread keeps. A value that falls into an occupied slot
 /// replaces the older one. If keys have [quotas of their own](crate::Charge::with_quota), each quota
 /// has a slot, so that customers with a few different quotas do not replace each other's values.
 const SLOTS: usize = 64;
 
 thread_local! {
     static POLICIES: RefCell<[Option<CachedPolicies>; SLOTS]> = const { RefCell::new([const { None }; SLOTS]) };
-    static LIMITS: RefCell<[Option<(u64, HeaderValue)>; SLOTS]> = const { RefCell::new([const { None }; SLOTS]) };
 }
 
 /// The `RateLimit-Policy` of some policies, and the quotas that it was made for.
@@ -62,22 +59,6 @@ pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> HeaderValue) -
     });
     // A thread that is ending may have dropped its values already.
     cached.ok().flatten().unwrap_or_else(make)
-}
-
-/// Returns the value of `X-RateLimit-Limit`.
-#[inline]
-pub(super) fn limit(limit: u64) -> HeaderValue {
-    if limit < value::SMALL_NUMBERS {
-        return value::number(limit);
-    }
-    let cached = LIMITS.try_with(|slots| {
-        let slot = &mut slots.try_borrow_mut().ok()?[limit as usize % SLOTS];
-        match slot {
-            Some((cached, value)) if *cached == limit => Some(value.clone()),
-            _ => Some(slot.insert((limit, value::number(limit))).1.clone()),
-        }
-    });
-    cached.ok().flatten().unwrap_or_else(|| value::number(limit))
 }
 
 /// Returns the slot of a policy under a quota.

@@ -52,9 +52,6 @@ pub(in crate::middleware) fn whole_seconds(micros: u64) -> u64 {
     micros.div_ceil(1_000_000).max(1)
 }
 
-/// The smallest number whose header value needs an allocation.
-pub(super) const SMALL_NUMBERS: u64 = SMALL.len() as u64;
-
 /// Returns a number as a header value.
 #[inline]
 pub(in crate::middleware) fn number(number: u64) -> HeaderValue {

@@ -2,10 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{
-    policy_cache,
-    value::{self, whole_seconds},
-};
+use super::value::{self, whole_seconds};
 use crate::{clock::Timestamp, decision::Outcome};
 
 const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -64,7 +61,7 @@ impl XRateLimit {
     }
 
     pub(super) fn insert_into(self, headers: &mut HeaderMap) {
-        insert(headers, X_RATELIMIT_LIMIT, policy_cache::limit(self.limit));
+        insert(headers, X_RATELIMIT_LIMIT, value::number(self.limit));
         insert(headers, X_RATELIMIT_REMAINING, value::number(self.remaining));
         insert(headers, X_RATELIMIT_RESET, value::number(self.reset));
     }

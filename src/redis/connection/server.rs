@@ -43,7 +43,7 @@ impl ServerConnector {
         if user.is_some_and(|(user, _)| user.contains(['/', '?', '#'])) {
             return Err((ErrorKind::InvalidClientConfig, "a part is not percent-encoded").into());
         }
-        Self::new(url.into_connection_info()?, config, Resolver::new())
+        Self::new(url.into_connection_info()?, config, Resolver::default())
     }
 
     fn new(

@@ -1,11 +1,17 @@
 //! The circuit breakers of a store, one for each of its nodes.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::{BreakerConfig, CallOutcome, Permit, SharedBreaker, shared::StateCounts};
+use super::{BreakerConfig, CallOutcome, Permit, SharedBreaker};
 use crate::{
     policy::Charge,
     store::{BreakerStatus, NodeId, Request, Status, Store},
@@ -27,7 +33,8 @@ pub(in crate::remote) struct Breakers {
     only: Arc<SharedBreaker>,
     /// At most [`MAX_BREAKERS`].
     others: RwLock<HashMap<NodeId, Arc<SharedBreaker>>>,
-    states: Arc<StateCounts>,
+    /// The number of breakers that are not closed.
+    not_closed: Arc<AtomicUsize>,
 }
 
 /// The permits of a request: one for each node that it depends on. The first one is kept in place,
@@ -43,22 +50,23 @@ pub(in crate::remote) struct NodePermit {
 
 impl Breakers {
     pub(in crate::remote) fn new(config: BreakerConfig) -> Self {
-        let states = Arc::new(StateCounts::default());
-        let only = Arc::new(SharedBreaker::new(config, NodeId::ONLY, &states));
-        Self { config, only, others: RwLock::default(), states }
+        let not_closed = Arc::<AtomicUsize>::default();
+        let only = SharedBreaker::new(config, NodeId::ONLY, Arc::clone(&not_closed));
+        Self { config, only: Arc::new(only), others: RwLock::default(), not_closed }
     }
 
     /// Returns whether a breaker of this request certainly rejects it. Takes no lock while all
     /// breakers are closed.
     #[inline]
     pub(in crate::remote) fn rejects(&self, store: &dyn Store, request: Request<'_>) -> bool {
-        self.states.any() && request.charges().any(|charge| self.rejects_charge(store, charge))
+        self.any_is_not_closed()
+            && request.charges().any(|charge| self.rejects_charge(store, charge))
     }
 
     /// Returns whether the breaker of the node of this charge rejects all calls.
     #[inline]
     pub(in crate::remote) fn rejects_charge(&self, store: &dyn Store, charge: &Charge<'_>) -> bool {
-        self.states.any()
+        self.any_is_not_closed()
             && match store.node(charge) {
                 NodeId::ONLY => self.only.rejects_all(),
                 node => self.get(node).rejects_all(),
@@ -120,11 +128,6 @@ impl Breakers {
         Status { breaker: worst.or(status.breaker), open_breakers: open, ..status }
     }
 
-    /// Returns whether the store has several nodes.
-    pub(in crate::remote) fn has_nodes(&self) -> bool {
-        !self.others.read().is_empty()
-    }
-
     /// Ends the probers of all breakers.
     pub(in crate::remote) fn stop(&self) {
         self.all().iter().for_each(|breaker| breaker.stop());
@@ -159,8 +162,12 @@ impl Breakers {
         if others.len() >= MAX_BREAKERS {
             return Arc::clone(&self.only);
         }
-        let new = || Arc::new(SharedBreaker::new(self.config, node, &self.states));
-        Arc::clone(others.entry(node).or_insert_with(new))
+        let new = || SharedBreaker::new(self.config, node, Arc::clone(&self.not_closed));
+        Arc::clone(others.entry(node).or_insert_with(|| Arc::new(new())))
+    }
+
+    fn any_is_not_closed(&self) -> bool {
+        self.not_closed.load(Ordering::Relaxed) > 0
     }
 
     fn all(&self) -> Vec<Arc<SharedBreaker>> {
@@ -271,10 +278,9 @@ mod tests {
             assert!(permits(&breakers, &store, &[node]).is_ok());
             assert!(breakers.all().len() <= 1 + MAX_BREAKERS);
         }
-        assert!(breakers.has_nodes());
         assert_eq!(breakers.add_to(Status::new()).open_breakers, 1, "the open one is kept");
         breakers.remove(NodeId(1));
         assert_eq!(breakers.add_to(Status::new()).open_breakers, 0);
-        assert!(!breakers.states.any(), "it is no longer counted");
+        assert!(!breakers.any_is_not_closed(), "it is no longer counted");
     }
 }

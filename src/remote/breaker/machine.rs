@@ -257,16 +257,6 @@ impl BreakerState {
     pub(in crate::remote) fn is_open(self) -> bool {
         !matches!(self, Self::Closed | Self::Recovering { .. })
     }
-
-    /// Returns the number of this state in metrics.
-    pub(in crate::remote) fn number(self) -> u8 {
-        match self {
-            Self::Closed => 0,
-            Self::Open { .. } => 1,
-            Self::Probing { .. } | Self::HalfOpen { .. } => 2,
-            Self::Recovering { .. } => 3,
-        }
-    }
 }
 
 /// The number of parts that the window consists of. It slides by one part at a time.

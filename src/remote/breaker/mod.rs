@@ -3,12 +3,11 @@
 //!
 //! [`Breaker`](machine::Breaker) is the state machine, without clock, store or locks.
 //! [`SharedBreaker`] is the one that calls on many threads share. [`Breakers`] has one for each node
-//! of the store. [`prober`] is the task that probes a node while its breaker is open.
+//! of the store. A [task](super::recovery) probes a node while its breaker is open.
 
 mod breakers;
 mod config;
 mod machine;
-pub(super) mod prober;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -17,5 +16,5 @@ pub use self::config::BreakerConfig;
 pub(super) use self::{
     breakers::{Breakers, NodePermit, Permits, Rejected},
     machine::{BreakerState, CallOutcome},
-    shared::{Permit, SharedBreaker},
+    shared::{NextStep, Permit, SharedBreaker},
 };

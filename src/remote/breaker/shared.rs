@@ -30,7 +30,7 @@ use crate::{
 
 /// The circuit breaker of one node of a store, which calls on many threads share.
 ///
-/// While the breaker is open, its [prober](super::prober) probes the node. Outside of a tokio
+/// While the breaker is open, its [prober](crate::remote::recovery) probes the node. Outside of a tokio
 /// runtime there is no prober, and calls serve as probes.
 #[derive(Debug)]
 pub(in crate::remote) struct SharedBreaker {
@@ -41,8 +41,8 @@ pub(in crate::remote) struct SharedBreaker {
     slow: Duration,
     origin: Instant,
     node: NodeId,
-    /// The states of all breakers of the limiter.
-    states: Arc<StateCounts>,
+    /// The number of breakers of the limiter that are not closed.
+    not_closed: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -71,7 +71,7 @@ pub(in crate::remote) struct Permit {
 
 /// The next step of a breaker's prober.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NextStep {
+pub(in crate::remote) enum NextStep {
     /// It sleeps until this time, and then asks again.
     SleepUntil(Instant),
     /// It sends a probe, which starts at this time.
@@ -81,7 +81,7 @@ pub(super) enum NextStep {
 }
 
 impl SharedBreaker {
-    pub(super) fn new(config: BreakerConfig, node: NodeId, states: &Arc<StateCounts>) -> Self {
+    pub(super) fn new(config: BreakerConfig, node: NodeId, not_closed: Arc<AtomicUsize>) -> Self {
         telemetry::breaker_made();
         let probed = ProbedBreaker {
             breaker: Breaker::new(config),
@@ -95,7 +95,7 @@ impl SharedBreaker {
             slow: config.slow,
             origin: Instant::now(),
             node,
-            states: Arc::clone(states),
+            not_closed,
         }
     }
 
@@ -199,7 +199,7 @@ impl SharedBreaker {
 
     /// Claims the role of the prober for a task of `runtime`. Returns `false` if the breaker has a
     /// prober or needs none.
-    pub(super) fn claim_prober(&self, runtime: &Handle) -> bool {
+    pub(in crate::remote) fn claim_prober(&self, runtime: &Handle) -> bool {
         let is_self_driven = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
         self.update(|probed, _| {
             let is_needed = probed.needs_prober();
@@ -211,7 +211,7 @@ impl SharedBreaker {
     }
 
     /// Keeps the handle with which [`stop`](Self::stop) ends the prober.
-    pub(super) fn set_prober(&self, task: AbortHandle) {
+    pub(in crate::remote) fn set_prober(&self, task: AbortHandle) {
         let mut probed = self.lock();
         if probed.has_prober {
             probed.prober = Some(task);
@@ -219,7 +219,7 @@ impl SharedBreaker {
     }
 
     /// Returns the next step of the prober.
-    pub(super) fn next_step(&self) -> NextStep {
+    pub(in crate::remote) fn next_step(&self) -> NextStep {
         let now = Instant::now();
         self.update(|probed, origin| {
             probed.breaker.advance(now - origin);
@@ -245,12 +245,12 @@ impl SharedBreaker {
     }
 
     /// Returns the permit of a probe that the prober starts at `start`.
-    pub(super) fn probe_permit(start: Instant) -> Permit {
+    pub(in crate::remote) fn probe_permit(start: Instant) -> Permit {
         Permit { permission: Permission::Probe, start }
     }
 
     /// Records that the prober has ended. Its last `probe` gets `outcome` if it has none yet.
-    pub(super) fn prober_ended(&self, probe: Option<Permit>, outcome: CallOutcome) {
+    pub(in crate::remote) fn prober_ended(&self, probe: Option<Permit>, outcome: CallOutcome) {
         self.update(|probed, origin| {
             if let Some(probe) = probe {
                 let now = Instant::now() - origin;
@@ -290,21 +290,21 @@ impl SharedBreaker {
             _ => DECIDES,
         };
         self.gate.store(gate, Ordering::Relaxed);
-        if before.number() != after.number() {
-            self.states.change(before, after);
-        }
         drop(probed);
-        if before.number() != after.number() {
+        if before.name() != after.name() {
             self.count(before, after);
             telemetry::breaker_changed(before.name(), after.name(), self.node.number());
         }
         result
     }
 
-    /// Updates the metrics after a change of the state.
+    /// Counts a change of the state.
     fn count(&self, before: BreakerState, after: BreakerState) {
-        let opened = i8::from(after.is_open()) - i8::from(before.is_open());
-        self.states.report_worst(|worst| telemetry::breakers_counted(worst, opened));
+        // Wraps around if it falls.
+        let not_closed = usize::from(after != BreakerState::Closed)
+            .wrapping_sub(usize::from(before != BreakerState::Closed));
+        self.not_closed.fetch_add(not_closed, Ordering::Relaxed);
+        telemetry::breakers_opened(i8::from(after.is_open()) - i8::from(before.is_open()));
     }
 
     fn lock(&self) -> MutexGuard<'_, ProbedBreaker> {
@@ -325,49 +325,6 @@ impl ProbedBreaker {
 impl Drop for SharedBreaker {
     fn drop(&mut self) {
         // The node has left the store, or the limiter has ended.
-        let state = self.lock().breaker.state();
-        if state.number() != BreakerState::Closed.number() {
-            self.states.change(state, BreakerState::Closed);
-            self.count(state, BreakerState::Closed);
-        }
-    }
-}
-
-/// The number of breakers in each state other than closed: open, half-open and recovering.
-#[derive(Debug, Default)]
-pub(super) struct StateCounts {
-    counts: [AtomicUsize; 3],
-    reporting: Mutex<()>,
-}
-
-impl StateCounts {
-    /// Returns whether a breaker is not closed.
-    #[inline]
-    pub(super) fn any(&self) -> bool {
-        self.counts.iter().any(|count| count.load(Ordering::Relaxed) > 0)
-    }
-
-    /// Counts the change of a breaker from one state to another.
-    pub(super) fn change(&self, before: BreakerState, after: BreakerState) {
-        if let Some(count) = self.count(before) {
-            count.fetch_sub(1, Ordering::Relaxed);
-        }
-        if let Some(count) = self.count(after) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Calls `report` with the [number](BreakerState::number) of the worst state of a breaker. Open is
-    /// the worst, and recovering the least bad one.
-    ///
-    /// Reports are made one after the other, so the last one has the state of that time.
-    pub(super) fn report_worst(&self, report: impl FnOnce(u8)) {
-        let _reporting = self.reporting.lock();
-        let is_reached = |count: &AtomicUsize| count.load(Ordering::Relaxed) > 0;
-        report(self.counts.iter().position(is_reached).map_or(0, |index| index as u8 + 1));
-    }
-
-    fn count(&self, state: BreakerState) -> Option<&AtomicUsize> {
-        self.counts.get(usize::from(state.number().checked_sub(1)?))
+        self.count(self.lock().breaker.state(), BreakerState::Closed);
     }
 }

@@ -194,7 +194,7 @@ impl DenyCache {
             let (quota, cost) = (charge.quota().counted(), charge.cost());
             replies.push(match self.table.find(key.fingerprint, &quota, key.changes, now) {
                 Found::Denial(denial) => {
-                    let reply = denial.reply(&quota, cost, now)?;
+                    let reply = denial.reply(cost, now)?;
                     refused |= charge.is_live() && reply.verdict != Verdict::Passed;
                     time = time.max(denial.store_time(now));
                     reply

@@ -1,13 +1,12 @@
 //! A standing that the store reported, and what it implies as time passes.
 //!
 //! While no units are spent or refunded, each wait ends at a fixed time. One reply therefore
-//! implies the next ones exactly, until the next unit returns. Under a token bucket whose units
-//! return at whole microseconds it also implies those after that. If a reply is not implied
+//! implies the next ones exactly, until the next unit returns. If a reply is not implied
 //! exactly, the store is asked.
 
 use crate::{
     decision::{ChargeReply, Mark, Standing, Verdict},
-    quota::{Quota, UnitsReturn},
+    quota::Quota,
 };
 
 /// The time for which an entry is used, in microseconds. It bounds the time for which a change by
@@ -91,22 +90,22 @@ impl CachedDenial {
     }
 
     /// Returns the store's reply at `now` to a charge of a check that is denied. Returns `None` if
-    /// the entry does not imply that reply.
+    /// the entry does not imply the reply.
     #[inline]
-    pub(super) fn reply(&self, quota: &Quota, cost: u64, now: u64) -> Option<ChargeReply> {
-        let limit = self.limit;
-        let (remaining, next_at) = self.level(quota, now)?;
-        if remaining >= limit {
+    pub(super) fn reply(&self, cost: u64, now: u64) -> Option<ChargeReply> {
+        let Self { limit, remaining, next_at, reset_at, .. } = *self;
+        if remaining >= limit || now >= reset_at {
             return Some(unspent(cost, Standing::full(limit)));
         }
+        if now >= next_at {
+            return None;
+        }
         let retry_after = match cost > remaining && cost <= limit {
-            true => {
-                let at = self.free_at(quota, cost, (remaining, next_at))?;
-                Some(self.wait(at.min(self.reset_at).max(next_at), now))
-            }
+            true => Some(self.wait(self.free_at(cost)?.min(reset_at).max(next_at), now)),
             false => None,
         };
-        let (next_after, reset_after) = (self.wait(next_at, now), self.wait(self.reset_at, now));
+        let next_after = self.wait(next_at, now);
+        let reset_after = self.wait(reset_at, now);
         let standing = Standing { limit, remaining, next_after, reset_after, retry_after };
         Some(unspent(cost, standing))
     }
@@ -117,29 +116,14 @@ impl CachedDenial {
         (at - now).saturating_add(self.latency)
     }
 
-    /// Returns the remaining units at `now`, and the time at which the next unit returns. Returns
-    /// `None` if the entry does not imply them.
+    /// Returns the time at which `cost` units are free, which is more than remain. Returns `None` if the entry
+    /// does not imply it.
     #[inline]
-    fn level(&self, quota: &Quota, now: u64) -> Option<(u64, u64)> {
-        if self.remaining >= self.limit || now >= self.reset_at {
-            return Some((self.limit, now));
-        }
-        if now < self.next_at {
-            return Some((self.remaining, self.next_at));
-        }
-        let unit_time = self.unit_time(quota)?;
-        let returned = (now - self.next_at) / unit_time + 1;
-        let next_at = self.next_at.saturating_add(returned.saturating_mul(unit_time));
-        Some((self.remaining + returned, next_at.min(self.reset_at)))
-    }
-
-    /// Returns the time at which `cost` units are free. Returns `None` if the entry does not imply
-    /// it.
-    #[inline]
-    fn free_at(&self, quota: &Quota, cost: u64, (remaining, next_at): (u64, u64)) -> Option<u64> {
+    fn free_at(&self, cost: u64) -> Option<u64> {
         // A higher cost is never free earlier than a lower one. So if two costs are free at the
         // same time, all costs between them are free at that time as well.
-        let (mut low, mut high) = ((remaining + 1, next_at), (self.limit, self.reset_at));
+        let mut low = (self.remaining + 1, self.next_at);
+        let mut high = (self.limit, self.reset_at);
         if let Some(Refused { cost: known, free_at }) = self.refused {
             if (low.0..=cost).contains(&known) {
                 low = (known, free_at);
@@ -150,28 +134,7 @@ impl CachedDenial {
         if cost == low.0 || low.1 == high.1 {
             return Some(low.1);
         }
-        if cost == high.0 {
-            return Some(high.1);
-        }
-        let more_units = (cost - remaining - 1).saturating_mul(self.unit_time(quota)?);
-        Some(next_at.saturating_add(more_units))
-    }
-
-    /// Returns the time in which one unit returns, in microseconds, if it is a whole number and the
-    /// same for each unit.
-    ///
-    /// A token bucket whose quota has changed may refill at its old rate until the next charge. The
-    /// standing shows it: its waits are then not those of the quota.
-    #[inline]
-    fn unit_time(&self, quota: &Quota) -> Option<u64> {
-        match quota.algorithm().units_return() {
-            UnitsReturn::AtRate { .. } => {}
-            UnitsReturn::AfterWindow | UnitsReturn::ByPeriod => return None,
-        }
-        let (window, limit) = (quota.window_micros(), quota.limit());
-        let unit_time = window.is_multiple_of(limit).then(|| window / limit)?;
-        let missing = self.limit.saturating_sub(self.remaining + 1).saturating_mul(unit_time);
-        (self.next_at.saturating_add(missing) == self.reset_at).then_some(unit_time)
+        (cost == high.0).then_some(high.1)
     }
 }
 

@@ -7,12 +7,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::backlog::{Backlog, BacklogEntry, TakenEntry};
+use super::backlog::Backlog;
 use crate::{
     clock::{Clock, Timestamp},
-    decision::{
-        ChargeReply, Mark, OneReply, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict,
-    },
+    decision::{ChargeReply, Mark, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict},
     error::{Effect, Error, ErrorKind},
     memory::{MemoryConfig, MemoryStore},
     policy::{Charge, OnFailure},
@@ -24,11 +22,11 @@ use crate::{
 /// answer.
 #[derive(Debug)]
 pub(crate) struct Fallback {
-    local: MemoryStore,
-    clock: Arc<dyn Clock>,
+    pub(super) local: MemoryStore,
+    pub(super) clock: Arc<dyn Clock>,
     /// The number of instances that share each limit.
-    instances: u32,
-    backlog: Backlog,
+    pub(super) instances: u32,
+    pub(super) backlog: Backlog,
 }
 
 /// The reason why the store does not decide.
@@ -102,22 +100,14 @@ impl Fallback {
         }
     }
 
-    /// Decides a check with one charge that the open breaker has rejected.
-    #[inline(always)]
-    pub(in crate::remote) fn acquire_rejected(&self, charge: &Charge<'_>) -> OneReply {
-        telemetry::fell_back();
-        let time = self.clock.now();
-        OneReply { time, source: Source::Fallback, reply: self.acquire(charge, time, true) }
-    }
-
-    /// Returns whether [`acquire_rejected`](Self::acquire_rejected) decides the charge.
-    #[inline]
-    pub(in crate::remote) fn decides_alone(&self, charge: &Charge<'_>) -> bool {
+    /// Returns whether the share of this process alone decides a check with this only charge.
+    fn decides_alone(&self, charge: &Charge<'_>) -> bool {
         decides(charge) && charge.is_live()
     }
 
-    /// Decides a check with one charge, the common case. Its units go into the backlog only if the
-    /// store has certainly not charged them.
+    /// Decides a check with one charge, the common case, without a copy of the charge and with one hash of the key
+    /// (`benches/resilience.rs`: the breaker is open). Its units go into the backlog only if the store has
+    /// certainly not charged them.
     #[inline]
     fn acquire(&self, charge: &Charge<'_>, time: Timestamp, was_not_applied: bool) -> ChargeReply {
         let part;
@@ -210,30 +200,6 @@ impl Fallback {
     pub(in crate::remote) fn block_or_unblock(&self, request: Request<'_>) -> FoundKeys {
         let reply = self.local.call_at(request, self.clock.now());
         FoundKeys::new(reply.charges.iter().map(|reply| reply.units > 0))
-    }
-
-    /// Takes an entry out of the backlog. The charge is `None` if none of its units counts any
-    /// more.
-    pub(super) fn next_to_replay(&self) -> Option<(TakenEntry<'_>, Option<Charge<'static>>)> {
-        let now = self.clock.now();
-        let taken = self.backlog.take(now)?;
-        let charge = self.still_spent(taken.entry(), now);
-        Some((taken, charge))
-    }
-
-    /// Returns a charge of the units of an entry that still count, or `None` if there are none.
-    ///
-    /// The local store says how many units of the key still count. It may know fewer units than the
-    /// entry, if it has evicted the key, or more, if the key was also charged in another way. The
-    /// number is therefore clamped to the range that [`BacklogEntry::still_counts`] returns.
-    fn still_spent(&self, entry: &BacklogEntry, now: Timestamp) -> Option<Charge<'static>> {
-        let charge = entry.charge();
-        let (least, most) = entry.still_counts(now, self.instances);
-        let share = charge.share(self.instances);
-        let reply = self.local.call_at(Request::Peek(&[share]), now);
-        let Standing { limit, remaining, .. } = reply.charges.first()?.standing;
-        let units = limit.saturating_sub(remaining).clamp(least, most);
-        (units > 0).then(|| charge.with_cost(units))
     }
 }
 

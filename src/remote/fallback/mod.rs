@@ -1,6 +1,6 @@
 //! The decisions of this process while the store cannot answer, and the return of the store.
 //!
-//! [`Fallback`] decides. The units that it admits go into the [`backlog`], and [`replay()`] charges them to
+//! [`Fallback`] decides. The units that it admits go into the [`backlog`], and [`replay`] charges them to
 //! the store when it answers again.
 
 mod backlog;
@@ -8,8 +8,5 @@ mod backlog;
 mod fallback;
 mod replay;
 
+pub(super) use self::fallback::{Cause, FoundKeys};
 pub(crate) use self::fallback::{Fallback, UNKNOWN_WAIT_MICROS};
-pub(super) use self::{
-    fallback::{Cause, FoundKeys},
-    replay::{REPLAY_INTERVAL, replay},
-};

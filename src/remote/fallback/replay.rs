@@ -1,167 +1,134 @@
 //! The replay, which charges the backlog to the store.
 
-use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
+use std::{future::poll_fn, pin::Pin, slice, task::Poll};
 
 use tokio::task::yield_now;
 
-use super::{backlog::TakenEntry, fallback::Fallback};
+use super::{
+    backlog::{BacklogEntry, SHARDS},
+    fallback::Fallback,
+};
 use crate::{
-    error::{Effect, Error, ErrorKind},
+    clock::Timestamp,
+    decision::Standing,
+    error::ErrorKind,
     policy::Charge,
-    store::Answer,
+    store::{Answer, Request},
 };
 
 /// The maximum number of charges in flight. Each charge is a call of its own, so that each has the
 /// whole deadline and the failure of one does not affect the others.
 const MAX_IN_FLIGHT: usize = 16;
 
-/// The time between two rounds of a replay while the store refuses entries of the backlog. The
-/// rounds end, because an entry is dropped when its units no longer count.
-pub(in crate::remote) const REPLAY_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Charges the units of the backlog that still count, each entry at most once. An entry stays in
-/// the backlog if the store has certainly not charged it. Returns whether the backlog is empty now.
-///
-/// If the store `has_nodes`, an open breaker is that of one node, so the entries of the other nodes
-/// are still charged.
-pub(in crate::remote) async fn replay(
-    fallback: &Fallback,
-    has_nodes: bool,
-    send: impl Fn(&[Charge<'_>]) -> Answer,
-) -> bool {
-    let mut round = Round::new(has_nodes);
-    let mut in_flight: Vec<(TakenEntry<'_>, Answer)> = Vec::with_capacity(MAX_IN_FLIGHT);
-    loop {
-        while round.continues && in_flight.len() < MAX_IN_FLIGHT {
-            let Some((entry, charge)) = fallback.next_to_replay() else { break };
-            if let Some(charge) = charge {
-                in_flight.push((entry, send(&[charge])));
+impl Fallback {
+    /// Charges the units of the backlog that still count, with one forced charge for each key. A charge
+    /// that fails is not repeated. If the store fails, the other keys stay in the backlog, and so do the keys
+    /// whose charge `is_rejected`.
+    ///
+    /// Returns whether the store has answered to the end.
+    pub(in crate::remote) async fn replay(
+        &self,
+        is_rejected: impl Fn(&Charge<'_>) -> bool,
+        send: impl Fn(&[Charge<'_>]) -> Answer,
+    ) -> bool {
+        for shard in 0..SHARDS {
+            loop {
+                let now = self.clock.now();
+                let taken = self.backlog.take(shard, MAX_IN_FLIGHT, now, &is_rejected);
+                if taken.is_empty() {
+                    break;
+                }
+                let charges = taken.iter().filter_map(|entry| self.still_spent(entry, now));
+                let calls = charges.map(|charge| send(slice::from_ref(&charge)));
+                if !all_answered(calls.collect()).await {
+                    return false;
+                }
+                // A store may answer at once.
+                yield_now().await;
             }
         }
-        if in_flight.is_empty() {
-            return round.continues && round.refused.is_empty();
-        }
-        let (entry, error) = first_answered(&mut in_flight).await;
-        round.record(entry, error);
-        // Rejected calls are answered at once, so without this the task would never yield.
-        if round.refused.len() % MAX_IN_FLIGHT == MAX_IN_FLIGHT - 1 {
-            yield_now().await;
-        }
+        true
+    }
+
+    /// Returns a charge of the units of an entry that still count, or `None` if there are none.
+    ///
+    /// The local store says how many units of the key still count. It may know fewer units than the
+    /// entry, if it has evicted the key, or more, if the key was also charged in another way. The
+    /// number is therefore clamped to the range that [`BacklogEntry::still_counts`] returns.
+    fn still_spent(&self, entry: &BacklogEntry, now: Timestamp) -> Option<Charge<'static>> {
+        let charge = entry.charge();
+        let (least, most) = entry.still_counts(now, self.instances);
+        let share = charge.share(self.instances);
+        let reply = self.local.call_at(Request::Peek(&[share]), now);
+        let Standing { limit, remaining, .. } = reply.charges.first()?.standing;
+        let units = limit.saturating_sub(remaining).clamp(least, most);
+        (units > 0).then(|| charge.with_cost(units))
     }
 }
 
-/// One pass over the backlog.
-struct Round<'b> {
-    /// The entries that were certainly not charged. They return to the backlog at the end of the
-    /// round, so that no entry is tried twice in it.
-    refused: Vec<TakenEntry<'b>>,
-    consecutive_failures: usize,
-    has_nodes: bool,
-    continues: bool,
-}
-
-impl<'b> Round<'b> {
-    fn new(has_nodes: bool) -> Self {
-        Self { refused: Vec::new(), consecutive_failures: 0, has_nodes, continues: true }
-    }
-
-    fn record(&mut self, entry: TakenEntry<'b>, error: Option<Error>) {
-        let Some(error) = error else {
-            self.consecutive_failures = 0;
-            return;
-        };
-        let is_rejected = error.kind() == ErrorKind::BreakerOpen;
-        if is_rejected && self.has_nodes {
-            self.refused.push(entry);
-            return;
-        }
-        self.consecutive_failures += 1;
-        // The store may refuse one entry because of its key. A store that refuses many is down.
-        let is_down = error.effect() != Effect::None || is_rejected;
-        self.continues &= !is_down && self.consecutive_failures < MAX_IN_FLIGHT;
-        if error.effect() == Effect::None {
-            self.refused.push(entry);
-        }
-    }
-}
-
-impl Drop for Round<'_> {
-    fn drop(&mut self) {
-        self.refused.drain(..).for_each(TakenEntry::add_again);
-    }
-}
-
-/// Waits for the first answer. Returns its entry, and the error if the charge failed.
-async fn first_answered<'b>(
-    in_flight: &mut Vec<(TakenEntry<'b>, Answer)>,
-) -> (TakenEntry<'b>, Option<Error>) {
+/// Waits for all replies. Returns `false` if one of them shows that the store fails. A store that refuses a
+/// charge because of its key works.
+async fn all_answered(mut calls: Vec<Answer>) -> bool {
+    let mut has_failed = false;
     poll_fn(|cx| {
-        for index in 0..in_flight.len() {
-            if let Poll::Ready(reply) = Pin::new(&mut in_flight[index].1).poll(cx) {
-                let (entry, _) = in_flight.swap_remove(index);
-                return Poll::Ready((entry, reply.err()));
-            }
-        }
-        Poll::Pending
+        calls.retain_mut(|call| {
+            let Poll::Ready(reply) = Pin::new(call).poll(cx) else { return true };
+            has_failed |= reply
+                .is_err_and(|error| error.is_unavailable() && error.kind() != ErrorKind::WrongType);
+            false
+        });
+        if calls.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     })
-    .await
+    .await;
+    !has_failed
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    };
-
-    use futures_util::poll;
+    use std::cell::RefCell;
 
     use super::{super::fallback::Cause, *};
     use crate::{
-        clock::Timestamp,
         decision::{Source, StoreReply},
+        error::Error,
         key::Key,
         memory::MemoryConfig,
         policy::Policy,
-        store::Request,
     };
 
-    /// A reset that succeeds stays in force, whether the store refuses the units of the key before it
-    /// or after it.
+    /// The keys of a node whose breaker is open stay, and so do the keys behind a failure.
     #[tokio::test]
-    async fn a_reset_during_a_replay_is_not_undone() {
-        for is_refused_first in [true, false] {
-            let fallback = Fallback::new(MemoryConfig::default(), 1);
-            let policy = Policy::new("p", "10/h").unwrap();
-            for key in ["alice", "bob", "carol"] {
-                let charge = [policy.charge(key, 3)];
-                fallback.execute(Request::Acquire(&charge), Cause::Rejected).unwrap();
-            }
-            let refuse = || Err(Error::new(ErrorKind::WrongType, "something else"));
-            let answers = Arc::new(AtomicBool::new(false));
-            let send = |charges: &[Charge<'_>]| {
-                let is_alice = *charges[0].key() == Key::from("alice");
-                let is_refused = is_alice || *charges[0].key() == Key::from("carol");
-                if is_alice && is_refused_first {
-                    return Answer::ready(refuse());
-                }
-                let answers = Arc::clone(&answers);
-                Answer::pending(poll_fn(move |_| match answers.load(Ordering::Relaxed) {
-                    false => Poll::Pending,
-                    true if is_refused => Poll::Ready(refuse()),
-                    true => {
-                        Poll::Ready(Ok(StoreReply::new(Timestamp::default(), Source::Shared, [])))
-                    }
-                }))
-            };
-            let mut round = Box::pin(replay(&fallback, false, send));
-            assert!(poll!(&mut round).is_pending());
-            fallback.reset(&[policy.charge("alice", 1)]);
-            answers.store(true, Ordering::Relaxed);
-            assert!(!round.await, "an entry was refused");
-            let (left, _) = fallback.next_to_replay().expect("the entry of carol");
-            assert_eq!(*left.entry().charge().key(), Key::from("carol"));
-            assert!(fallback.next_to_replay().is_none(), "alice was reset");
+    async fn keys_whose_charge_was_not_sent_stay() {
+        let fallback = Fallback::new(MemoryConfig::default(), 1);
+        let policy = Policy::new("p", "10/h").unwrap();
+        let keys = 0..200_u64;
+        for key in keys.clone() {
+            let charge = [policy.charge(key, 3)];
+            fallback.execute(Request::Acquire(&charge), Cause::Rejected).unwrap();
         }
+        let odd: Vec<Key> = keys.filter(|key| key % 2 == 1).map(Key::from).collect();
+        let sent = RefCell::new(Vec::new());
+        let replay = async |are_odd_rejected: bool, max: usize| {
+            let is_rejected = |charge: &Charge<'_>| are_odd_rejected && odd.contains(charge.key());
+            let answer = |charges: &[Charge<'_>]| {
+                sent.borrow_mut().push(*charges[0].key());
+                Answer::ready(match sent.borrow().len() <= max {
+                    true => Ok(StoreReply::new(Timestamp::default(), Source::Shared, [])),
+                    false => Err(Error::new(ErrorKind::Unavailable, "it is down")),
+                })
+            };
+            fallback.replay(is_rejected, answer).await
+        };
+        assert!(replay(true, 200).await && !fallback.backlog().is_empty());
+        assert_eq!(sent.borrow().len(), 100);
+        assert!(!sent.borrow().iter().any(|key| odd.contains(key)));
+        assert!(!replay(false, 110).await && !fallback.backlog().is_empty());
+        let failed = sent.borrow().len() - 110;
+        assert!((1..MAX_IN_FLIGHT).contains(&failed), "{failed}");
+        assert!(replay(false, 200).await && fallback.backlog().is_empty());
+        let mut keys = sent.into_inner();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), 200, "each key once");
     }
 }

@@ -26,7 +26,7 @@ use crate::{
 /// The keeper of the stocks: it refunds the units that are not needed to the store.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    guarded: Arc<Guarded>,
+    guarded: Guarded,
     stocks: Arc<Stocks>,
     /// Locked while units are refunded.
     refunds: Mutex<()>,
@@ -42,8 +42,8 @@ const MAX_INTERVAL: Duration = Duration::from_millis(500);
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Keeper {
-    pub(super) fn new(guarded: &Arc<Guarded>, stocks: &Arc<Stocks>) -> Self {
-        let (guarded, stocks) = (Arc::clone(guarded), Arc::clone(stocks));
+    pub(super) fn new(guarded: &Guarded, stocks: &Arc<Stocks>) -> Self {
+        let (guarded, stocks) = (guarded.clone(), Arc::clone(stocks));
         Self { guarded, stocks, refunds: Mutex::default() }
     }
 
@@ -113,7 +113,7 @@ impl Keeper {
         let mut result = Ok(());
         for receipt in self.take_receipts() {
             let request = Request::Refund(&receipt);
-            match self.guarded.execute(request, Origin::Task, self.guarded.deadline).await {
+            match self.guarded.call(request, Origin::Task, self.guarded.deadline).await {
                 Ok(reply) => {
                     telemetry::leases_refunded(reply.charges.iter().map(|it| it.units).sum());
                 }

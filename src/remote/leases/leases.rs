@@ -20,11 +20,11 @@ use crate::{
     sync::Mutex,
 };
 
-/// The leases of a limiter. Requests come in through [`call`](super::requests::call).
+/// The leases of a limiter. Requests come in through [`call`](Self::call).
 #[derive(Debug)]
 pub(in crate::remote) struct Leases {
     /// The store from which units are leased.
-    pub(super) guarded: Arc<Guarded>,
+    pub(super) guarded: Guarded,
     pub(super) stocks: Arc<Stocks>,
     /// The renewals in flight.
     renewals: Mutex<JoinSet<()>>,
@@ -38,15 +38,11 @@ const DEFAULT_ROUND_TRIP_MICROS: u64 = 1_000;
 impl Leases {
     /// Creates the leases over a store. `pause` is the time after a reset or a block in which no renewal
     /// is sent, in microseconds.
-    pub(in crate::remote) fn new(
-        guarded: &Arc<Guarded>,
-        clock: Arc<dyn Clock>,
-        pause: u64,
-    ) -> Self {
+    pub(in crate::remote) fn new(guarded: &Guarded, clock: Arc<dyn Clock>, pause: u64) -> Self {
         let stocks = Arc::new(Stocks::new(clock, guarded.traits.marks_debts, pause));
         Self {
             keeper: Arc::new(Keeper::new(guarded, &stocks)),
-            guarded: Arc::clone(guarded),
+            guarded: guarded.clone(),
             stocks,
             renewals: Mutex::default(),
             keeper_task: BackgroundTask::default(),
@@ -129,7 +125,7 @@ impl Leases {
         if !self.stocks.is_closed() {
             self.start_keeper();
             while renewals.try_join_next().is_some() {}
-            renewals.spawn_on(renewal.run(Arc::clone(&self.guarded)), &runtime);
+            renewals.spawn_on(renewal.run(self.guarded.clone()), &runtime);
         }
     }
 

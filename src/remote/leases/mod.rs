@@ -3,7 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | `requests` | the requests of a limiter: read this first |
-//! | `check` | a check: split, wait, send, merge |
+//! | `check` | a check: pay, wait, send |
 //! | `leases` | the stocks above the guarded store, and the tasks that renew and refund them |
 //! | `keeper` | the task that refunds units to the store |
 //! | `renewal` | the task that asks the store for more units |
@@ -23,11 +23,7 @@ mod stock;
 mod stocks;
 mod table;
 
-pub(super) use self::{
-    check::acquire_one,
-    leases::Leases,
-    requests::{call, concerns},
-};
+pub(super) use self::{leases::Leases, requests::concerns, stocks::is_leased};
 
 #[cfg(test)]
 mod model;

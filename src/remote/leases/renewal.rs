@@ -45,7 +45,7 @@ impl Renewal {
     }
 
     /// Sends the renewal, and waits for the store for as long as the units could still be used.
-    pub(super) async fn run(mut self, guarded: Arc<Guarded>) {
+    pub(super) async fn run(mut self, guarded: Guarded) {
         if !self.begin_lease() {
             return;
         }
@@ -53,7 +53,7 @@ impl Renewal {
         let lease = self.charge.quota().lease().unwrap_or_default();
         let limit = Some(lease.min(RENEWAL_TIMEOUT));
         let request = Request::Acquire(slice::from_ref(&self.charge));
-        let reply = guarded.execute(request, Origin::Task, limit).await;
+        let reply = guarded.call(request, Origin::Task, limit).await;
         self.end(Some(reply));
     }
 

@@ -3,11 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{
-        deadline::Deadline,
-        guarded::{Origin, Sent, StoreCall},
-    },
-    check,
+    super::guarded::{Origin, Step, StoreCall},
     leases::Leases,
     stocks::Stocks,
 };
@@ -24,62 +20,96 @@ pub(in crate::remote) fn concerns(request: Request<'_>) -> bool {
     request.charges().any(|charge| charge.quota().lease().is_some())
 }
 
-/// Executes a request of which a charge is under a leased quota, and waits no longer than `limit`.
-pub(in crate::remote) fn call(
-    leases: &Arc<Leases>,
-    request: Request<'_>,
-    limit: Option<Duration>,
-) -> Answer {
-    match request {
-        Request::Acquire(charges) => return check::acquire(leases, charges, limit),
-        Request::Peek(charges) => return peek(leases, charges, limit),
-        Request::Force(charges) => return force(leases, charges, limit),
-        Request::Refund(receipt) => return refund(leases, receipt, limit),
-        // The store forgets the units that were leased.
-        Request::Reset(charges) => leases.withdraw(charges, false),
-        Request::Block(charges, _) | Request::Unblock(charges) => leases.withdraw(charges, true),
-    }
-    leases.guarded.call(request, Origin::Caller, limit)
-}
-
-/// Adds the units in stock to the remaining units in the reply of the store.
-fn peek(leases: &Arc<Leases>, charges: &[Charge<'_>], limit: Option<Duration>) -> Answer {
-    let before = leases.stocks.units(charges);
-    let deadline = || limit.and_then(Deadline::new);
-    match leases.guarded.send(Request::Peek(charges), Origin::Caller, deadline) {
-        Sent::Answered(reply) => Answer::ready(reply.map(|mut reply| {
-            leases.stocks.add_stock(charges, &before, &mut reply);
-            reply
-        })),
-        Sent::Pending(call) => {
-            let (mut call, stocks) = (call.into_owned(), Arc::clone(&leases.stocks));
-            Answer::pending(async move {
-                let mut reply = call.wait().await?;
-                stocks.add_stock(call.charges(), &before, &mut reply);
-                Ok(reply)
-            })
+impl Leases {
+    /// Executes a request of which a charge is under a leased quota, and waits no longer than `limit`. A check
+    /// comes in through [`Leases::acquire`].
+    pub(in crate::remote) fn call(&self, request: Request<'_>, limit: Option<Duration>) -> Answer {
+        match request {
+            Request::Acquire(_) => {}
+            Request::Peek(charges) => return self.peek(charges, limit),
+            Request::Force(charges) => return self.force(charges, limit),
+            Request::Refund(receipt) => return self.refund(receipt, limit),
+            // The store forgets the units that were leased.
+            Request::Reset(charges) => self.withdraw(charges, false),
+            Request::Block(charges, _) | Request::Unblock(charges) => self.withdraw(charges, true),
         }
+        self.guarded.call(request, Origin::Caller, limit)
     }
-}
 
-/// Refunds units in stock for a charge beyond the limit, such as that of a penalty, so that the stock does
-/// not hide it. The stock of a key that has free units stays.
-fn force(leases: &Arc<Leases>, charges: &[Charge<'_>], limit: Option<Duration>) -> Answer {
-    let deadline = || limit.and_then(Deadline::new);
-    match leases.guarded.send(Request::Force(charges), Origin::Caller, deadline) {
-        Sent::Answered(reply) => {
-            end_force(&leases.stocks, charges, &reply);
-            Answer::ready(reply)
-        }
-        Sent::Pending(call) => {
-            let stocks = Arc::clone(&leases.stocks);
-            let mut force = ForceCall { stocks, call: call.into_owned(), has_ended: false };
-            Answer::pending(async move {
-                let reply = force.call.wait().await;
-                force.has_ended = true;
-                end_force(&force.stocks, force.call.charges(), &reply);
+    /// Adds the units in stock to the remaining units in the reply of the store.
+    fn peek(&self, charges: &[Charge<'_>], limit: Option<Duration>) -> Answer {
+        let before = self.stocks.units(charges);
+        match self.guarded.send_copy(Request::Peek(charges), Origin::Caller, limit) {
+            Step::Decided(reply) => Answer::ready(reply.map(|mut reply| {
+                self.stocks.add_stock(charges, &before, &mut reply);
                 reply
-            })
+            })),
+            Step::Waits(call) => {
+                let stocks = Arc::clone(&self.stocks);
+                Answer::pending(async move {
+                    let (charges, reply) = call.await;
+                    let mut reply = reply?;
+                    stocks.add_stock(&charges, &before, &mut reply);
+                    Ok(reply)
+                })
+            }
+        }
+    }
+
+    /// Refunds units in stock for a charge beyond the limit, such as that of a penalty, so that the stock does
+    /// not hide it. The stock of a key that has free units stays.
+    fn force(&self, charges: &[Charge<'_>], limit: Option<Duration>) -> Answer {
+        match self.guarded.send_copy(Request::Force(charges), Origin::Caller, limit) {
+            Step::Decided(reply) => {
+                end_force(&self.stocks, charges, &reply);
+                Answer::ready(reply)
+            }
+            Step::Waits(call) => {
+                let stocks = Arc::clone(&self.stocks);
+                let mut force = ForceCall { stocks, call, has_ended: false };
+                Answer::pending(async move {
+                    let (charges, reply) = (&mut force.call).await;
+                    force.has_ended = true;
+                    end_force(&force.stocks, &charges, &reply);
+                    reply
+                })
+            }
+        }
+    }
+
+    /// Refunds the units of a receipt to the stocks that they were taken from, if these still have the
+    /// grant. The other units are refunded to the store.
+    fn refund(&self, receipt: &Receipt, limit: Option<Duration>) -> Answer {
+        // The mark alone does not show that units are from a stock: all charges of a period may have the
+        // same one, also forced charges and those of the fallback. So the units of a check that was not
+        // paid wholly from stock go to the store, which also refunds the units of a grant.
+        if receipt.source() != Source::Leased {
+            return self.guarded.call(Request::Refund(receipt), Origin::Caller, limit);
+        }
+        let local: Vec<Option<ChargeReply>> =
+            receipt.lines().iter().map(|line| self.stocks.refund(line)).collect();
+        if local.iter().all(Option::is_none) {
+            return self.guarded.call(Request::Refund(receipt), Origin::Caller, limit);
+        }
+        let time = receipt.time();
+        if local.iter().all(Option::is_some) {
+            let charges = local.into_iter().flatten().collect();
+            return Answer::ready(Ok(StoreReply { time, source: Source::Leased, charges }));
+        }
+        let rest = receipt.lines().iter().zip(&local).filter(|(_, reply)| reply.is_none());
+        let rest = rest
+            .map(|(line, _)| ReceiptLine::new(line.charge().clone(), line.units(), line.mark()));
+        let rest = Receipt::new(time, receipt.source(), rest);
+        let answer = self.guarded.call(Request::Refund(&rest), Origin::Caller, limit);
+        let join = move |reply: Result<StoreReply, Error>| {
+            let reply = reply?;
+            let mut rest = reply.charges.into_iter();
+            let charges = local.into_iter().filter_map(|local| local.or_else(|| rest.next()));
+            Ok(StoreReply { charges: charges.collect(), ..reply })
+        };
+        match answer.now() {
+            Ok(reply) => Answer::ready(join(reply)),
+            Err(answer) => Answer::pending(async move { join(answer.await) }),
         }
     }
 }
@@ -104,41 +134,5 @@ fn end_force(stocks: &Stocks, charges: &[Charge<'_>], reply: &Result<StoreReply,
         Ok(reply) => stocks.pay_forced(charges, reply),
         Err(error) if error.effect() == Effect::None => {}
         Err(_) => stocks.pay_unanswered(charges),
-    }
-}
-
-/// Refunds the units of a receipt to the stocks that they were taken from, if these still have the
-/// grant. The other units are refunded to the store.
-fn refund(leases: &Arc<Leases>, receipt: &Receipt, limit: Option<Duration>) -> Answer {
-    // The mark alone does not show that units are from a stock: all charges of a period may have the
-    // same one, also forced charges and those of the fallback. So the units of a check that was not
-    // paid wholly from stock go to the store, which also refunds the units of a grant.
-    if receipt.source() != Source::Leased {
-        return leases.guarded.call(Request::Refund(receipt), Origin::Caller, limit);
-    }
-    let local: Vec<Option<ChargeReply>> =
-        receipt.lines().iter().map(|line| leases.stocks.refund(line)).collect();
-    if local.iter().all(Option::is_none) {
-        return leases.guarded.call(Request::Refund(receipt), Origin::Caller, limit);
-    }
-    let time = receipt.time();
-    if local.iter().all(Option::is_some) {
-        let charges = local.into_iter().flatten().collect();
-        return Answer::ready(Ok(StoreReply { time, source: Source::Leased, charges }));
-    }
-    let rest = receipt.lines().iter().zip(&local).filter(|(_, reply)| reply.is_none());
-    let rest =
-        rest.map(|(line, _)| ReceiptLine::new(line.charge().clone(), line.units(), line.mark()));
-    let rest = Receipt::new(time, receipt.source(), rest);
-    let answer = leases.guarded.call(Request::Refund(&rest), Origin::Caller, limit);
-    let join = move |reply: Result<StoreReply, Error>| {
-        let reply = reply?;
-        let mut rest = reply.charges.into_iter();
-        let charges = local.into_iter().filter_map(|local| local.or_else(|| rest.next()));
-        Ok(StoreReply { charges: charges.collect(), ..reply })
-    };
-    match answer.now() {
-        Ok(reply) => Answer::ready(join(reply)),
-        Err(answer) => Answer::pending(async move { join(answer.await) }),
     }
 }

@@ -58,6 +58,21 @@ pub(super) enum Attempt {
     Cold,
 }
 
+impl Attempt {
+    /// Returns the key, if it is busy.
+    pub(super) fn key(&self) -> Option<Fingerprint> {
+        match self {
+            Self::Paid(payment) => Some(payment.fingerprint),
+            Self::Short(fingerprint) => Some(*fingerprint),
+            Self::Cold => None,
+        }
+    }
+
+    pub(super) fn payment(&self) -> Option<&Payment> {
+        if let Self::Paid(payment) = self { Some(payment) } else { None }
+    }
+}
+
 /// The maximum number of receipt lines on their way to the store. Units beyond it come back by
 /// themselves when they leave the window.
 const MAX_LEFTOVERS: usize = 1 << 14;
@@ -368,7 +383,7 @@ impl Stocks {
 /// Returns whether the units of a charge may be leased. Shadows and trials, charges of a number of units that
 /// the store chooses, and charges that can never pass are always sent to it.
 #[inline]
-fn is_leased(charge: &Charge<'_>) -> bool {
+pub(in crate::remote) fn is_leased(charge: &Charge<'_>) -> bool {
     charge.quota().lease().is_some()
         && charge.cost() > 0
         && charge.max_cost() == charge.cost()

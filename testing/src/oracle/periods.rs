@@ -7,6 +7,9 @@ use plimsoll::Quota;
 
 use super::{Model, Paid, Trace, micros, rational, whole};
 
+/// The units that a counter holds at most.
+const MOST_UNITS: u64 = 1 << 52;
+
 #[derive(Debug, Clone)]
 pub(super) struct Periods {
     /// True if a period fades out over the next one, false if it ends at once.
@@ -42,27 +45,15 @@ impl Rule {
 #[derive(Debug, Clone, Copy)]
 struct Request {
     units: u64,
-    /// The rule of its period, under the window at that time.
-    own: Rule,
-    /// The rule of a later window under which the units are gone first.
-    later: Option<Rule>,
-}
-
-impl Request {
-    fn weight(&self, units: u64, now: u64) -> u64 {
-        let own = self.own.weight(units, now);
-        self.later.map_or(own, |later| own.min(later.weight(units, now)))
-    }
+    /// The rule by which the units leave: that of the period in which they were made.
+    rule: Rule,
+    /// True for the units that are left of earlier windows. They are not those of a charge any more.
+    is_carried: bool,
 }
 
 impl Periods {
     pub(super) fn new(sliding: bool) -> Self {
         Self { sliding, requests: Vec::new(), last: 0, window: 0, changes: 0 }
-    }
-
-    /// A quota with the window of the last charge.
-    fn same(&self) -> Option<Quota> {
-        Quota::new(1, std::time::Duration::from_micros(self.window)).ok()
     }
 
     /// The rule of the period of `window` that holds `time`.
@@ -71,44 +62,37 @@ impl Periods {
         Rule { hold, zero: if self.sliding { hold + window } else { hold } }
     }
 
-    /// The requests as a quota sees them.
+    /// The requests as a quota sees them. Under another window than before, all units that counted at the
+    /// last charge are one request of that time, and the window that lets it go first is its own.
     fn under(&self, quota: &Quota) -> Vec<Request> {
-        let mut requests = self.requests.clone();
         let window = micros(quota);
-        if window == self.window {
-            return requests;
+        if window == self.window || self.window == 0 {
+            return self.requests.clone();
         }
-        for request in &mut requests {
-            let at_last = self.rule(self.last, window);
-            request.later = Some(match request.later {
-                Some(later) if later.zero <= at_last.zero => later,
-                Some(_) => at_last,
-                None => self.rule(self.last.min(request.own.hold - 1), window),
-            });
-        }
-        requests
+        let rules = [self.window, window].map(|window| self.rule(self.last, window));
+        let rule = if rules[1].zero < rules[0].zero { rules[1] } else { rules[0] };
+        let units = weight(&self.requests, self.last).min(MOST_UNITS);
+        vec![Request { units, rule, is_carried: true }]
     }
+}
 
-    /// Requests that leave together are rounded together.
-    fn weight(&self, quota: &Quota, now: u64) -> u64 {
-        let now = now.max(self.last);
-        let mut groups = BTreeMap::<_, (Request, u64)>::new();
-        for request in self.under(quota) {
-            let group = groups.entry((request.own, request.later)).or_insert((request, 0));
-            group.1 += request.units;
-        }
-        groups.values().map(|(request, units)| request.weight(*units, now)).sum()
+/// Requests that leave together are rounded together.
+fn weight(requests: &[Request], now: u64) -> u64 {
+    let mut groups = BTreeMap::<_, u64>::new();
+    for request in requests {
+        *groups.entry((request.rule, request.is_carried)).or_default() += request.units;
     }
+    groups.into_iter().map(|((rule, _), units)| rule.weight(units, now)).sum()
 }
 
 impl Model for Periods {
     fn free(&self, quota: &Quota, now: u64) -> u64 {
-        quota.limit().saturating_sub(self.weight(quota, now))
+        quota.limit().saturating_sub(weight(&self.under(quota), now.max(self.last)))
     }
 
     fn moments(&self, quota: &Quota, _: u64) -> Vec<u64> {
-        let rules = self.under(quota).into_iter().flat_map(|it| [Some(it.own), it.later]);
-        let mut moments: Vec<u64> = rules.flatten().flat_map(|it| [it.hold, it.zero]).collect();
+        let rules = self.under(quota).into_iter().map(|it| it.rule);
+        let mut moments: Vec<u64> = rules.flat_map(|rule| [rule.hold, rule.zero]).collect();
         moments.sort_unstable();
         moments.dedup();
         moments
@@ -119,11 +103,11 @@ impl Model for Periods {
         self.last = now.max(self.last);
         self.changes += u64::from(self.window != micros(quota));
         self.window = micros(quota);
-        let own = self.rule(self.last, self.window);
-        let same = self.requests.iter().filter(|it| it.own == own && it.later.is_none());
-        let units = units.min((1 << 52) - same.map(|it| it.units).sum::<u64>());
-        self.requests.push(Request { units, own, later: None });
-        self.requests.retain(|it| it.weight(it.units.max(1), self.last) > 0);
+        let rule = self.rule(self.last, self.window);
+        let same = self.requests.iter().filter(|it| it.rule == rule && !it.is_carried);
+        let units = units.min(MOST_UNITS - same.map(|it| it.units).sum::<u64>());
+        self.requests.push(Request { units, rule, is_carried: false });
+        self.requests.retain(|it| it.rule.zero > self.last);
         Trace { time: self.last, debt: rational(0), changes: self.changes }
     }
 
@@ -133,35 +117,25 @@ impl Model for Periods {
             return None;
         }
         let mut healed = self.clone();
-        let quota = self.same()?;
-        let units = self.weight(&quota, self.last);
-        let own = self.rule(now, self.window);
-        healed.requests = vec![Request { units, own, later: None }];
+        let units = weight(&self.requests, self.last).min(MOST_UNITS);
+        let rule = self.rule(now, self.window);
+        healed.requests = vec![Request { units, rule, is_carried: false }];
         healed.last = now;
         Some(Box::new(healed))
     }
 
-    /// Goes to what the counters hold of the period, else to the oldest that is carried of it.
+    /// Goes to what is left of the period of the charge. A charge from before a change of the window gives
+    /// back nothing, also if the window changes back.
     fn refund(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {
         let now = now.max(self.last);
         let window = micros(&paid.ask.quota);
-        let own = self.rule(paid.trace.time, window);
-        // The counter has the requests since the last change of the window. Those of another window, or from
-        // before it changed and changed back, can have a period that ends at the same time.
-        let is_counted = window == self.window && paid.trace.changes == self.changes;
-        let is_its = |it: &Request| it.own == own && (it.later.is_some() || is_counted);
-        let counts = |it: &Request| is_its(it) && it.weight(it.units, now) > 0;
-        if !self.under(quota).iter().any(counts) {
+        let rule = self.rule(paid.trace.time, window);
+        let is_of_this_window = window == micros(quota) && paid.trace.changes == self.changes;
+        if !is_of_this_window || now >= rule.zero {
             return 0;
         }
-        let counted = |it: &&Request| is_its(it) && it.units > 0 && it.later.is_none();
-        let counter = self.requests.iter().find(counted);
-        let Some(first) = counter.or_else(|| self.requests.iter().find(|it| counts(it))) else {
-            return 0;
-        };
-        let later = first.later;
         let mut left = paid.units;
-        for request in self.requests.iter_mut().filter(|it| it.own == own && it.later == later) {
+        for request in self.requests.iter_mut().filter(|it| it.rule == rule && !it.is_carried) {
             let units = left.min(request.units);
             request.units -= units;
             left -= units;

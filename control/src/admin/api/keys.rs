@@ -8,18 +8,13 @@ use axum::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::time::{Instant, timeout_at};
 
 use super::lookup;
-use crate::{
-    KeyType,
-    admin::{config::Shared, problem::Problem},
-};
+use crate::{KeyType, OverrideError, admin::config::Admin, overrides, web::Problem};
 
 /// The time for the standings under all policies.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-const TOO_SLOW: &str = "No data because the store has not answered within 2 s";
 
 #[derive(Deserialize)]
 pub(in crate::admin) struct OfKey {
@@ -28,60 +23,45 @@ pub(in crate::admin) struct OfKey {
 
 /// Returns where a key stands under each policy, or why it has no standing there.
 pub(in crate::admin) async fn key(
-    State(shared): State<Shared>,
+    State(admin): State<Admin>,
     query: Result<Query<OfKey>, QueryRejection>,
 ) -> Result<Json<Value>, Problem> {
     let Ok(Query(OfKey { key: text })) = query else {
         return Err(Problem::invalid("The request names no key", "the parameter \"key\""));
     };
-    lookup::check_length(&text)?;
-    // A digest is no key under any policy.
+    // A digest is no key under any policy, and neither is a long text.
     if let Err(error) = KeyType::Text.parse(&text)
         && error.is_digest()
     {
-        return Err(lookup::digest(&error));
+        return Err(OverrideError::Key(error).into());
     }
-    let overrides = shared.overrides.list();
-    let policies = shared.registry.policies();
-    let mut standings: Vec<_> = policies.iter().map(|_| Err((TOO_SLOW.to_owned(), true))).collect();
-    let mut asked = JoinSet::new();
-    for (place, registered) in policies.iter().enumerate() {
-        let Ok(key) = lookup::key(registered, &text) else {
+    overrides::check_length(&text)?;
+    let listed = admin.overrides.list();
+    let policies = admin.registry.policies();
+    let end = Instant::now() + PATIENCE;
+    let mut standings = Vec::new();
+    for registered in &policies {
+        let policy = registered.policy().name();
+        let no_data = |cause: String, is_key: bool| {
+            let cause = format!("No data because {cause}");
+            json!({ "policy": policy, "no_data": cause, "is_key": is_key })
+        };
+        let Ok(key) = registered.keys().parse(&text) else {
             let allowed = registered.keys();
-            let cause =
-                format!("No data because the keys of this policy have another form: {allowed}");
-            standings[place] = Err((cause, false));
+            let cause = format!("the keys of this policy have another form: {allowed}");
+            standings.push(no_data(cause, false));
             continue;
         };
-        let version = lookup::override_version(&overrides, registered, Some(&key));
-        let (registered, limiter) = (registered.clone(), shared.limiter.clone());
-        asked.spawn(async move {
-            let mut standing = lookup::standing(&registered, &limiter, key).await;
-            if let Ok(standing) = &mut standing {
+        let standing = lookup::standing(registered, &admin.limiter, key);
+        standings.push(match timeout_at(end, standing).await {
+            Ok(Ok(mut standing)) => {
+                let version = lookup::override_version(&listed, registered, Some(&key));
                 standing["override_version"] = version.into();
+                standing
             }
-            (place, standing)
+            Ok(Err(error)) => no_data(format!("the store cannot answer: {error}"), true),
+            Err(_) => no_data(format!("the store has not answered within {PATIENCE:?}"), true),
         });
     }
-    let answers = async {
-        while let Some(answer) = asked.join_next().await {
-            let Ok((place, standing)) = answer else { continue };
-            standings[place] = standing.map_err(|error| {
-                (format!("No data because the store cannot answer: {error}"), true)
-            });
-        }
-    };
-    // The policies without an answer keep the reason.
-    let _ = timeout(PATIENCE, answers).await;
-    let standings: Value = policies
-        .iter()
-        .zip(standings)
-        .map(|(registered, standing)| {
-            standing.unwrap_or_else(|(cause, is_key)| {
-                let policy = registered.policy().name();
-                json!({ "policy": policy, "no_data": cause, "is_key": is_key })
-            })
-        })
-        .collect();
     Ok(Json(json!({ "key": text, "standings": standings })))
 }

@@ -2,56 +2,14 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
-use plimsoll::{Algorithm, Decision, Key, Limiter, Outcome};
+use plimsoll::{Decision, Key, Limiter};
 use serde_json::{Value, json};
 
-use crate::{
-    KeyTypeError, Override, Registered, Registry,
-    admin::problem::{Problem, capitalized},
-    overrides,
-};
-
-/// The longest key that an operator may write, in bytes.
-const MAX_KEY_BYTES: usize = 4_096;
+use crate::{Override, Registered, Registry, overrides, web::Problem};
 
 /// Returns the policy of a name.
 pub(super) fn policy(registry: &Registry, name: &str) -> Result<Registered, Problem> {
-    registry.get(name).ok_or_else(|| {
-        let names: Vec<_> =
-            registry.policies().iter().map(|it| it.policy().name().to_owned()).collect();
-        let detail = format!("There is no policy {name:?}");
-        Problem::new(StatusCode::NOT_FOUND, "No such policy", detail).allowed(match &names[..] {
-            [] => "nothing: no policy is registered".to_owned(),
-            names => names.join(", "),
-        })
-    })
-}
-
-/// Checks that a text is not too long for a key.
-pub(super) fn check_length(text: &str) -> Result<(), Problem> {
-    if text.len() <= MAX_KEY_BYTES {
-        return Ok(());
-    }
-    let detail = format!("The key has {} bytes", text.len());
-    Err(Problem::invalid(detail, format!("at most {MAX_KEY_BYTES} bytes")))
-}
-
-/// Returns the key under a policy that a text stands for.
-pub(super) fn key(registered: &Registered, text: &str) -> Result<Key, Problem> {
-    check_length(text)?;
-    registered.keys().parse(text).map_err(|error| match error.is_digest() {
-        true => digest(&error),
-        false => Problem::invalid(
-            format!("{error}, under the policy {:?}", registered.policy().name()),
-            registered.keys().to_string(),
-        ),
-    })
-}
-
-/// Returns the problem of a digest, which is shown in the place of a key.
-pub(super) fn digest(error: &KeyTypeError) -> Problem {
-    Problem::invalid(capitalized(&error.to_string()), "a key, which has no digest")
+    Ok(overrides::find(registry, name, None)?.0)
 }
 
 /// Returns the standing of a key under a policy.
@@ -65,10 +23,6 @@ pub(super) async fn standing(
         return Ok(Value::Null);
     };
     let standing = outcome.standing();
-    let counted_by = match standing.reset_after() {
-        Duration::ZERO => other_algorithm(registered, limiter, key).await?,
-        _ => None,
-    };
     Ok(json!({
         "policy": registered.policy().name(),
         "quota": outcome.quota().to_string(),
@@ -79,35 +33,7 @@ pub(super) async fn standing(
         "retry_after": standing.retry_after().map(seconds),
         "admitted": matches!(decision, Decision::Allowed(_)),
         "source": decision.source().name(),
-        "counted_by": counted_by,
     }))
-}
-
-/// Returns the algorithm by which the key has spent units, if it is not that of the policy: this process may
-/// have another configuration than the service.
-async fn other_algorithm(
-    registered: &Registered,
-    limiter: &Limiter,
-    key: Key,
-) -> Result<Option<&'static str>, plimsoll::Error> {
-    let quota = registered.policy().quota();
-    let burst = quota.limit();
-    let buckets = Algorithm::SlidingBuckets(10);
-    let others =
-        [Algorithm::SlidingLog, buckets, Algorithm::SlidingCounter, Algorithm::FixedWindow];
-    for algorithm in others.into_iter().chain([Algorithm::TokenBucket { burst }]) {
-        let Ok(other) = quota.with_algorithm(algorithm) else { continue };
-        if algorithm.name() == quota.algorithm().name() {
-            continue;
-        }
-        let charge = registered.policy().charge(key, 0).with_quota(other);
-        let decision = limiter.peek(charge).await?;
-        let is_used = |outcome: Outcome<'_>| !outcome.standing().reset_after().is_zero();
-        if decision.outcomes().get(0).is_some_and(is_used) {
-            return Ok(Some(algorithm.name()));
-        }
-    }
-    Ok(None)
 }
 
 /// Returns the version of the override of a policy, or of a key under it, or 0 if there is none.

@@ -6,22 +6,22 @@ use crate::{Change, Override, OverrideKind};
 
 /// Returns what a change of an override has changed: the limit after, when it ends, and the limit before.
 pub(super) fn of_change(policy: &str, key: Option<&str>, change: &Change) -> String {
-    let before = change.in_force_before.as_ref().map(|it| said(&it.limit));
-    let in_force = change.in_force_after.as_ref();
+    let before = change.in_force_before.as_deref().map(said);
+    let in_force = change.in_force_after.as_deref();
     let mut message = whose(policy, key);
     match &change.after {
         Some(after) => {
             message += &format!(": {}{}", said(&after.kind.to_string()), until(after));
             message += &before.map(|it| format!(", before {it}")).unwrap_or_default();
             // A policy that is switched off limits no key.
-            if in_force.is_some_and(|it| it.limit != after.kind.to_string()) {
+            if in_force.is_some_and(|it| it == "off") && after.kind != OverrideKind::Off {
                 message += ". Not in force yet: the policy is switched off";
             }
         }
         None => {
             message += ": the override has ended";
             if let Some(in_force) = in_force {
-                message += &format!(", {} is in force", in_force.limit);
+                message += &format!(", {in_force} is in force");
             }
         }
     }

@@ -2,8 +2,6 @@
 
 mod body;
 mod changes;
-mod denials;
-mod fields;
 mod keys;
 mod lookup;
 mod message;
@@ -16,9 +14,8 @@ mod trials;
 
 pub(super) use self::{
     changes::{block, reset, unblock},
-    denials::denials,
     keys::key,
-    offenders::{audit, offenders},
+    offenders::{audit, denials, offenders},
     overrides::{overrides, remove_override, set_override},
     policies::policies,
     session::{method_not_allowed, not_found, session},

@@ -1,6 +1,6 @@
-//! The keys that are denied most or spend most, and the audit log.
+//! The keys that are denied most or spend most, the last denials, and the audit log.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::VecDeque};
 
 use axum::{
     Json,
@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::lookup;
 use crate::{
-    AuditEntry, Offender,
-    admin::{config::Shared, problem::Problem},
+    AuditEntry, Offender, OffenderOrder,
+    admin::{config::Admin, denials::Denial, problem::of_read},
+    web::Problem,
 };
 
 /// The entries that a request may ask for.
@@ -24,16 +25,7 @@ pub(in crate::admin) struct OfPolicy {
     #[serde(default)]
     scope: Scope,
     #[serde(default)]
-    by: Order,
-}
-
-/// The order of the keys.
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Order {
-    #[default]
-    Denied,
-    Spent,
+    by: OffenderOrder,
 }
 
 /// The processes whose keys are counted.
@@ -61,7 +53,7 @@ pub(in crate::admin) struct Row {
 
 /// Returns the keys that are denied most, or those that spend most, under one policy or under all.
 pub(in crate::admin) async fn offenders(
-    State(shared): State<Shared>,
+    State(admin): State<Admin>,
     query: Result<Query<OfPolicy>, QueryRejection>,
 ) -> Result<Json<Vec<Row>>, Problem> {
     let Ok(Query(OfPolicy { policy, count, scope, by })) = query else {
@@ -70,42 +62,39 @@ pub(in crate::admin) async fn offenders(
         return Err(Problem::invalid("A parameter is wrong", allowed));
     };
     let policies = match policy {
-        Some(policy) => vec![lookup::policy(&shared.registry, &policy)?],
-        None => shared.registry.policies(),
+        Some(policy) => vec![lookup::policy(&admin.registry, &policy)?],
+        None => admin.registry.policies(),
     };
     let count = count.unwrap_or(20).min(MAX_ENTRIES);
-    let offenders = shared.activity.offenders();
+    let offenders = admin.activity.offenders();
     let mut rows = Vec::new();
     for registered in policies {
         let policy = registered.policy().name();
-        let found = match (scope, by) {
-            (Scope::Process, Order::Denied) => Ok(offenders.top(policy, count)),
-            (Scope::Process, Order::Spent) => Ok(offenders.top_spenders(policy, count)),
-            (Scope::Fleet, Order::Denied) => offenders.top_of_fleet(policy, count).await,
-            (Scope::Fleet, Order::Spent) => offenders.top_spenders_of_fleet(policy, count).await,
+        let found = match scope {
+            Scope::Process => offenders.top(policy, count, by),
+            Scope::Fleet => offenders.top_of_fleet(policy, count, by).await.map_err(of_read)?,
         };
-        let found = found.map_err(Problem::of_read)?;
         rows.extend(found.into_iter().map(|offender| Row { policy: policy.into(), offender }));
     }
-    rows.sort_by_key(|Row { offender, .. }| {
-        Reverse(match by {
-            Order::Denied => (offender.denied, offender.spent),
-            Order::Spent => (offender.spent, offender.denied),
-        })
-    });
+    rows.sort_by_key(|Row { offender, .. }| Reverse(by.of(offender)));
     rows.truncate(count);
     Ok(Json(rows))
 }
 
+/// Returns the last denials of this process, the newest first.
+pub(in crate::admin) async fn denials(State(admin): State<Admin>) -> Json<VecDeque<Denial>> {
+    Json(admin.activity.denials().newest())
+}
+
 /// Returns the newest entries of the audit log, the newest first.
 pub(in crate::admin) async fn audit(
-    State(shared): State<Shared>,
+    State(admin): State<Admin>,
     query: Result<Query<Newest>, QueryRejection>,
 ) -> Result<Json<Vec<AuditEntry>>, Problem> {
     let Ok(Query(Newest { count })) = query else {
         let allowed = format!("the parameter \"count\" of 0 to {MAX_ENTRIES}");
         return Err(Problem::invalid("The number of entries is not a number", allowed));
     };
-    let entries = shared.overrides.audit(count.unwrap_or(50).min(MAX_ENTRIES)).await;
-    Ok(Json(entries.map_err(Problem::of_read)?))
+    let entries = admin.overrides.audit(count.unwrap_or(50).min(MAX_ENTRIES)).await;
+    Ok(Json(entries.map_err(of_read)?))
 }

@@ -1,85 +1,54 @@
 //! Overrides: a quota of a policy, or of one key under it, for a time.
 
-use std::time::SystemTime;
-
 use axum::{Extension, Json, extract::State};
 use http::StatusCode;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    body::{self, Change},
-    fields::{Fields, FromFields},
+    body::{Change, End, KeyText},
     lookup, message,
 };
 use crate::{
     NewOverride, Override, OverrideKind, Registered,
-    admin::{
-        Operator,
-        config::Shared,
-        problem::{Problem, capitalized},
-        time::{self, NoEnd},
-    },
+    admin::{Operator, config::Admin, problem::capitalized},
+    web::Problem,
 };
 
 /// The quota that an operator asks for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(in crate::admin) struct Set {
     policy: String,
-    key: Option<String>,
+    key: Option<KeyText>,
     quota: String,
     reason: String,
-    until: Option<SystemTime>,
+    until: Option<End>,
     version: Option<u64>,
 }
 
 /// The override that an operator ends.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(in crate::admin) struct Remove {
     policy: String,
-    key: Option<String>,
+    key: Option<KeyText>,
     reason: String,
     version: Option<u64>,
 }
 
-impl FromFields for Set {
-    const NAMES: &'static [&'static str] =
-        &["policy", "key", "quota", "reason", "until", "version"];
-
-    fn from_fields(fields: &mut Fields) -> Result<Self, Problem> {
-        Ok(Self {
-            policy: fields.text("policy")?,
-            key: fields.optional_key()?,
-            quota: fields.text("quota")?,
-            reason: fields.text("reason")?,
-            until: until(fields)?,
-            version: fields.version()?,
-        })
-    }
-}
-
-impl FromFields for Remove {
-    const NAMES: &'static [&'static str] = &["policy", "key", "reason", "version"];
-
-    fn from_fields(fields: &mut Fields) -> Result<Self, Problem> {
-        Ok(Self {
-            policy: fields.text("policy")?,
-            key: fields.optional_key()?,
-            reason: fields.text("reason")?,
-            version: fields.version()?,
-        })
-    }
-}
-
 /// Returns the overrides in force.
-pub(in crate::admin) async fn overrides(State(shared): State<Shared>) -> Json<Vec<Override>> {
-    Json(shared.overrides.list())
+pub(in crate::admin) async fn overrides(State(admin): State<Admin>) -> Json<Vec<Override>> {
+    Json(admin.overrides.list())
 }
 
 /// Sets a quota for a policy or for one key, or switches a policy off.
 pub(in crate::admin) async fn set_override(
-    State(shared): State<Shared>,
+    State(admin): State<Admin>,
     Extension(operator): Extension<Operator>,
     Change(set): Change<Set>,
 ) -> Result<Changed, Problem> {
-    let registered = lookup::policy(&shared.registry, &set.policy)?;
+    let registered = lookup::policy(&admin.registry, &set.policy)?;
     let kind = match set.quota.trim() {
         "off" if !registered.has_switch() => return Err(no_switch(&registered)),
         "off" => OverrideKind::Off,
@@ -90,18 +59,17 @@ pub(in crate::admin) async fn set_override(
             )
         })?),
     };
-    let (policy, key) = (set.policy.clone(), set.key.clone());
-    let new = NewOverride {
+    let (policy, key) = (set.policy.clone(), set.key.map(|KeyText(key)| key));
+    let change = admin.overrides.set(NewOverride {
         policy: set.policy,
-        key: set.key,
+        key: key.clone(),
         kind,
-        until: set.until,
+        until: set.until.map(|End(time)| time),
         by: operator.name().into(),
-        reason: body::reason(&set.reason)?.into(),
+        reason: set.reason,
         version: set.version,
-    };
-    let change = shared.overrides.set(new).await?;
-    Ok(changed(&policy, key.as_deref(), &change))
+    });
+    Ok(changed(&policy, key.as_deref(), &change.await?))
 }
 
 /// Returns the problem of a policy that stays on, because no rule asks whether it is switched off.
@@ -117,28 +85,15 @@ fn no_switch(registered: &Registered) -> Problem {
 
 /// Ends an override.
 pub(in crate::admin) async fn remove_override(
-    State(shared): State<Shared>,
+    State(admin): State<Admin>,
     Extension(operator): Extension<Operator>,
     Change(remove): Change<Remove>,
 ) -> Result<Changed, Problem> {
     let Remove { policy, key, reason, version } = &remove;
-    let (key, reason, by) = (key.as_deref(), body::reason(reason)?, operator.name());
+    let (key, by) = (key.as_ref().map(|KeyText(key)| key.as_str()), operator.name());
     // The configuration may have the policy no more.
-    let change = shared.overrides.remove_version(policy, key, *version, by, reason).await?;
+    let change = admin.overrides.remove_version(policy, key, *version, by, reason).await?;
     Ok(changed(policy, key, &change))
-}
-
-/// Reads the end of an override: a text as operators write it, or milliseconds since the Unix epoch.
-pub(super) fn until(fields: &mut Fields) -> Result<Option<SystemTime>, Problem> {
-    let (now, Some(value)) = (time::now(), fields.take("until")) else { return Ok(None) };
-    let end = match (&value, value.as_u64()) {
-        (_, Some(millis)) => time::at_millis(millis, now),
-        (Value::String(text), _) => time::until(text, now),
-        _ => Err(NoEnd::Form),
-    };
-    let invalid =
-        |cause| Problem::invalid(format!("\"until\" is {value:.80}{cause}"), time::ALLOWED);
-    end.map(Some).map_err(invalid)
 }
 
 /// The status and the body of the answer to a change.

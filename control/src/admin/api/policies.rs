@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 use super::lookup;
 use crate::{
     Registered,
-    admin::{Activity, config::Shared, rates::SAMPLE},
+    admin::{Activity, config::Admin, rates::SAMPLE},
 };
 
 /// Returns all policies.
-pub(in crate::admin) async fn policies(State(shared): State<Shared>) -> Json<Value> {
-    let policies = shared.registry.policies();
-    let overrides = shared.overrides.list();
+pub(in crate::admin) async fn policies(State(admin): State<Admin>) -> Json<Value> {
+    let policies = admin.registry.policies();
+    let overrides = admin.overrides.list();
     let policy = |registered: &Registered| {
-        let mut value = policy(registered, &shared.activity);
+        let mut value = policy(registered, &admin.activity);
         value["override_version"] = lookup::override_version(&overrides, registered, None).into();
         value
     };
@@ -28,7 +28,7 @@ fn policy(registered: &Registered, activity: &Activity) -> Value {
         "name": policy.name(),
         "quota": policy.quota().to_string(),
         "unit": policy.unit(),
-        "source": registered.source().to_string(),
+        "source": registered.origin().to_string(),
         "configured": { "quota": configured.to_string(), "source": source.to_string() },
         "overridden": registered.overridden().is_some(),
         "enabled": registered.is_enabled(),

@@ -4,14 +4,14 @@ use axum::{Json, extract::State};
 use http::{Method, StatusCode, Uri, request::Parts};
 use serde_json::{Value, json};
 
-use crate::admin::{config::Shared, problem::Problem};
+use crate::{admin::config::Admin, web::Problem};
 
 /// Returns the operator who asks, or `null`. So the page knows if it has to ask for a token.
-pub(in crate::admin) async fn session(State(shared): State<Shared>, parts: Parts) -> Json<Value> {
-    let operator = shared.access.operator(&parts);
+pub(in crate::admin) async fn session(State(admin): State<Admin>, parts: Parts) -> Json<Value> {
+    let operator = admin.access.operator(&parts);
     Json(json!({
         "operator": operator.map(|it| json!({ "name": it.name(), "role": it.role().name() })),
-        "tokens": shared.access.has_tokens(),
+        "tokens": admin.access.has_tokens(),
     }))
 }
 

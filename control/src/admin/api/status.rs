@@ -5,19 +5,19 @@ use plimsoll::store::{BreakerStatus, MemoryStats, Status};
 use serde_json::{Value, json};
 
 use super::lookup::seconds;
-use crate::{Config, OverridesStatus, admin::config::Shared};
+use crate::{Config, OverridesStatus, admin::config::Admin};
 
 /// Returns the status of this process and its store.
-pub(in crate::admin) async fn status(State(shared): State<Shared>) -> Json<Value> {
-    let status = shared.limiter.status();
+pub(in crate::admin) async fn status(State(admin): State<Admin>) -> Json<Value> {
+    let status = admin.limiter.status();
     Json(json!({
-        "instance": shared.instance,
+        "instance": admin.instance,
         "store": store(&status),
         "home": status.home.as_deref().map(store),
         "leases": { "keys": status.leased_keys, "units": status.leased_units },
         "memory": status.memory.map_or_else(no_memory, memory),
-        "config": shared.config.as_ref().map_or_else(no_config, config),
-        "overrides": overrides(&shared.overrides.status()),
+        "config": admin.config.as_ref().map_or_else(no_config, config),
+        "overrides": overrides(&admin.overrides.status()),
     }))
 }
 

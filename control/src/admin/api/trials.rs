@@ -4,11 +4,11 @@ use axum::{Json, extract::State};
 use plimsoll::TrialCounts;
 use serde_json::{Value, json};
 
-use crate::admin::config::Shared;
+use crate::admin::config::Admin;
 
 /// Returns the policies on trial, with the numbers of requests by both verdicts.
-pub(in crate::admin) async fn trials(State(shared): State<Shared>) -> Json<Value> {
-    let policies = shared.registry.policies();
+pub(in crate::admin) async fn trials(State(admin): State<Admin>) -> Json<Value> {
+    let policies = admin.registry.policies();
     let trials = policies.iter().filter_map(|registered| {
         let counts = registered.policy().trial_counts();
         (counts != TrialCounts::default()).then(|| {

@@ -49,8 +49,7 @@ function row(key, standing, mayWrite) {
     ? h("span", { class: "pill" }, "admitted")
     : h("span", { class: "pill warn" }, retry === null ? "denied" : `denied for ${wait(retry)}`);
   const quota = h("span", {}, h("code", {}, standing.quota), standing.is_own_quota ? " of its own" : "",
-    standing.source === "fallback" ? "; the store does not answer, so this instance decides alone" : "",
-    standing.counted_by ? `; the units of this key are counted by ${standing.counted_by}` : "");
+    standing.source === "fallback" ? "; the store does not answer, so this instance decides alone" : "");
   const target = { policy, key, version: standing.override_version };
   const act = (text, action, id) => button(text, `${id}-${policy}`, action, `${text}: ${key} under ${policy}`);
   const buttons = () => h("div", { class: "buttons" },

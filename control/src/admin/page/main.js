@@ -3,11 +3,10 @@
 import { $ } from "./dom.js";
 import { ask, setToken } from "./api.js";
 import { onChanged } from "./changes.js";
-import { close, forget, watch } from "./denials.js";
 import { forgetKey, lookUp, refreshKey } from "./keys.js";
 import { policies } from "./policies.js";
 import { store } from "./store.js";
-import { audit, failed, offenders, overrides, trials } from "./tables.js";
+import { audit, denials, failed, offenders, overrides, trials } from "./tables.js";
 
 const EVERY_MS = 2_000;
 /** The audit log is read less often: once in so many times. */
@@ -33,12 +32,10 @@ async function start() {
   $("sign-in").hidden = true;
   $("content").hidden = $("sections").hidden = $("connection").hidden = false;
   $("sign-out").hidden = !session.tokens;
-  if (!document.hidden) void watch();
   await refresh();
 }
 
 function askForToken(error) {
-  forget();
   clearTimeout(timer);
   operator = null;
   $("content").hidden = $("sections").hidden = $("sign-out").hidden = $("connection").hidden = true;
@@ -65,6 +62,7 @@ async function refresh() {
       part("offender-list", `offenders?${of}`, (list) => offenders(list, show, mayWrite())).then(ofProcess(of)),
       part("override-list", "overrides", (list) => overrides(list, mayWrite())),
       part("trial-list", "trials", trials),
+      part("denial-list", "denials", denials),
       turn % AUDIT_EVERY === 0 && part("audit-list", "audit", (list) => audit(list, mayWrite())),
       refreshKey(mayWrite()),
     ]);
@@ -129,11 +127,8 @@ $("look-up").addEventListener("submit", (event) => {
   void lookUp($("key").value.trim(), mayWrite()).catch(connection);
 });
 for (const id of ["offenders-policy", "offenders-by"]) $(id).addEventListener("change", () => void refresh());
-// A page that nobody sees holds no stream: there are not many.
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) return close();
-  if (operator) void watch();
-  void refresh();
+  if (!document.hidden) void refresh();
 });
 onChanged(async () => {
   turn = 0;

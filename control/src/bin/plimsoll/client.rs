@@ -220,7 +220,6 @@ impl Failure {
     pub(crate) fn is_unread(&self) -> bool {
         self.is_unread
     }
-
 }
 
 impl fmt::Display for Failure {

@@ -74,14 +74,16 @@ fn print(text: &str) -> Result<(), Failure> {
 /// Shows the overrides, or changes one.
 async fn overrides(client: &mut Client, args: OverrideArgs) -> Result<(Value, String), Failure> {
     let (Some(policy), Some(limit)) = (&args.policy, args.limit) else {
-        let mut list = match args.lost {
-            true => client.get("status").await?["overrides"]["lost"].take(),
-            false => client.get("overrides").await?,
-        };
+        let mut list = client.get(if args.lost { "status" } else { "overrides" }).await?;
+        let mut empty = "no override is in force";
+        if args.lost {
+            list = list["overrides"]["lost"].take();
+            empty = "no override is lost, as far as this process knows";
+        }
         if let (Some(policy), Some(rows)) = (&args.policy, list.as_array_mut()) {
             rows.retain(|row| row["policy"] == **policy);
         }
-        let text = output::overrides(&list);
+        let text = output::overrides(&list, empty);
         return Ok((list, text));
     };
     let mut body = json!({ "policy": policy, "reason": args.why.reason });
@@ -127,7 +129,9 @@ async fn set_again(client: &mut Client, file: &Path, json: bool) -> Result<(), F
             }
         };
         match client.call(method, path, Some(body)).await {
-            Ok(change) => print(&if json { output::json(&change) } else { output::change(&change) })?,
+            Ok(change) => {
+                print(&if json { output::json(&change) } else { output::change(&change) })?
+            }
             Err(failure) => {
                 failed += 1;
                 let key = row["key"].as_str().unwrap_or("all keys");
@@ -212,23 +216,17 @@ fn check_config(path: &Path, json: bool) -> Result<(), Failure> {
     };
     let policies = config.registry().policies();
     let names = policies.iter().map(|it| (it.policy().name(), it.policy().quota().to_string()));
-    let (rules, hints) = (config.rules(), config.hints());
+    let hints = config.hints();
     if json {
         let policies: Vec<_> =
             names.map(|(name, quota)| json!({ "name": name, "quota": quota })).collect();
-        let valid = json!({ "valid": true, "policies": policies, "rules": rules, "hints": hints });
+        let valid = json!({ "valid": true, "policies": policies, "hints": hints });
         return print(&output::json(&valid));
     }
-    let counted =
-        |count: usize, one, many| format!("{count} {}", if count == 1 { one } else { many });
-    let mut lines = vec![format!(
-        "{} is valid, with {} and {}",
-        path.display(),
-        counted(policies.len(), "policy", "policies"),
-        counted(rules.len(), "rule", "rules"),
-    )];
+    let count = policies.len();
+    let counted = if count == 1 { "1 policy".to_owned() } else { format!("{count} policies") };
+    let mut lines = vec![format!("{} is valid, with {counted}", path.display())];
     lines.extend(names.map(|(name, quota)| format!("  policy  {name}  {quota}")));
-    lines.extend(rules.iter().map(|rule| format!("  rule    {rule}")));
     lines.extend(hints.iter().map(|hint| format!("  hint    {hint}")));
     print(&lines.join("\n"))
 }

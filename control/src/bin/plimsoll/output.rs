@@ -57,11 +57,6 @@ fn note(row: &Value) -> String {
     if let Some(cause) = row["no_data"].as_str() {
         return cause.to_owned();
     }
-    if let Some(algorithm) = row["counted_by"].as_str() {
-        return format!(
-            "its units are counted by {algorithm}: is this the configuration of the service?"
-        );
-    }
     let note = match () {
         _ if row["source"] == "fallback" => {
             "its store does not answer: the instance decides alone, under its share of the limit"
@@ -87,7 +82,8 @@ pub(crate) fn offenders(offenders: &Value, by: By) -> String {
     or_else(table, offenders, empty)
 }
 
-pub(crate) fn overrides(overrides: &Value) -> String {
+/// Writes overrides, or this text if there are none.
+pub(crate) fn overrides(overrides: &Value, empty: &str) -> String {
     let head = ["policy", "key", "override", "until", "by", "reason", "version"];
     let table = table(head, rows(overrides), |row| {
         let kind = &row["kind"];
@@ -97,7 +93,7 @@ pub(crate) fn overrides(overrides: &Value) -> String {
         let key = if row["key"].is_null() { "all keys".to_owned() } else { key(&row["key"]) };
         [policy, key, kind, time(&row["until"]), by, reason, version]
     });
-    or_else(table, overrides, "no override is in force")
+    or_else(table, overrides, empty)
 }
 
 pub(crate) fn audit(entries: &Value) -> String {
@@ -219,8 +215,8 @@ mod tests {
     #[test]
     fn the_override_of_a_policy_is_not_taken_for_that_of_the_empty_key() {
         let entry = |key: Option<&str>| json!([{ "policy": "demo", "key": key, "kind": "off" }]);
-        assert!(super::overrides(&entry(None)).contains("all keys"));
-        let of_key = super::overrides(&entry(Some("")));
+        assert!(super::overrides(&entry(None), "").contains("all keys"));
+        let of_key = super::overrides(&entry(Some("")), "");
         assert!(of_key.contains("\"\"") && !of_key.contains("all keys"), "{of_key}");
     }
 
@@ -254,14 +250,14 @@ mod tests {
             "admitted": true, "source": "shared" }]);
         for text in [
             super::audit(&entry),
-            super::overrides(&entry),
+            super::overrides(&entry, ""),
             super::offenders(&entry, super::By::Denied),
             super::standings(&standing),
         ] {
             let widest = text.lines().map(|line| line.chars().count()).max();
             assert!(widest <= Some(100), "{widest:?}\n{text}");
         }
-        let times = [super::audit(&entry), super::overrides(&entry)];
+        let times = [super::audit(&entry), super::overrides(&entry, "")];
         assert!(times.iter().all(|it| it.contains("2026-11-18T11:06:40Z")), "{times:?}");
         assert!(super::standings(&standing).contains("23h 59m 59s 900ms"));
     }

@@ -23,25 +23,12 @@ impl<'de> Deserializer<'de> for &'de Node {
                 _ => visitor.visit_i128(*number),
             },
             Value::Float(number) => visitor.visit_f64(*number),
-            Value::Padded(number) => visitor.visit_f64(*number).map_err(|mistake| Mistake {
-                message: "found a number that begins with 0, which YAML 1.1 reads as octal".into(),
-                ..mistake
-            }),
-            Value::Text(text) | Value::Switch(text, _) => visitor.visit_borrowed_str(text),
+            Value::Text(text) => visitor.visit_borrowed_str(text),
             Value::List(items) => visitor.visit_seq(Items { items, index: 0 }),
             Value::Table(fields) => visitor.visit_map(Fields { fields, value: None }),
             Value::Other(kind) => Err(Mistake::invalid_type(Unexpected::Other(kind), &visitor)),
         };
         read.map_err(|mistake| self.blame(mistake))
-    }
-
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
-        match self.value {
-            Value::Switch(_, value) => {
-                visitor.visit_bool(value).map_err(|mistake| self.blame(mistake))
-            }
-            _ => self.deserialize_any(visitor),
-        }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
@@ -82,9 +69,7 @@ impl<'de> Deserializer<'de> for &'de Node {
         visitor: V,
     ) -> Result<V::Value, Mistake> {
         let read = match &self.value {
-            Value::Text(_) | Value::Switch(..) => {
-                visitor.visit_enum(Variant { name: self, value: None })
-            }
+            Value::Text(_) => visitor.visit_enum(Variant { name: self, value: None }),
             Value::Table(fields) => match &fields[..] {
                 // The mistake was found before.
                 [(name, value)] if name.is_wrong() || value.is_wrong() => {
@@ -102,7 +87,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 
     serde::forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
         unit_struct seq tuple tuple_struct map identifier ignored_any
     }
 }

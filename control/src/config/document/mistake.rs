@@ -179,11 +179,14 @@ fn in_words(expected: &str) -> String {
     }
 }
 
-/// Returns the name that is spelled nearly like `found`.
-pub(in crate::config) fn nearest<'a>(
-    found: &str,
-    names: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+/// Returns the name that is spelled nearly like `found`, if there is one.
+///
+/// ```
+/// use plimsoll_control::document::nearest;
+///
+/// assert_eq!(nearest("polciy", ["policy", "key"]), Some("policy"));
+/// ```
+pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // The distance of long texts takes too long to compute, and says nothing.
     if found.len() > 64 {
         return None;

@@ -10,7 +10,11 @@ mod parse;
 mod toml;
 mod yaml;
 
-pub use self::{at::At, mistake::Mistake, parse::read};
+pub use self::{
+    at::At,
+    mistake::{Mistake, nearest},
+    parse::read,
+};
 pub(super) use self::{
     at::Entries,
     mistake::may_have_secret,

@@ -21,10 +21,6 @@ pub(super) enum Value {
     Integer(i128),
     Float(f64),
     Text(String),
-    /// A word of YAML 1.1 without quotes, such as `yes`: a text, or a truth value where only one is allowed.
-    Switch(String, bool),
-    /// A number with a zero before it, such as `010`. It is 8 in YAML 1.1, and 10 in YAML 1.2.
-    Padded(f64),
     List(Vec<Node>),
     /// The fields in the order of the text, and their names.
     Table(Vec<(Node, Node)>),
@@ -81,7 +77,7 @@ impl Node {
     /// Returns the text, if the value is one.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
-            Value::Text(text) | Value::Switch(text, _) => Some(text),
+            Value::Text(text) => Some(text),
             _ => None,
         }
     }

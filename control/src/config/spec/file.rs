@@ -145,6 +145,14 @@ pub(in crate::config) struct RuleSpec {
     pub(in crate::config) on_failure: Option<OnFailure>,
 }
 
+impl RuleSpec {
+    /// Returns the names of the policies of the rule.
+    pub(in crate::config) fn policies(&self) -> impl Iterator<Item = &At<String>> {
+        let tiers = self.tiers.0.iter().map(|(_, policy)| policy);
+        [&self.policy].into_iter().chain(tiers).chain(&self.trials)
+    }
+}
+
 /// The place of the tier in a request.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -34,8 +34,8 @@ macro_rules! text {
 text! {
     Route: r"^([A-Z]+ )?/[^ ?#]*$", "A route: `/path`, or `METHOD /path`.";
     HeaderText: r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$", "The name of a header.";
-    Time: r"^[0-9]+ ?(ms|s|min|h)$", "A time of up to one hour, such as `50ms`.";
-    Timeout: r"^[0-9]+ ?(ms|s|min|h)$", "A time from `1ms` to `1h`, such as `50ms`.";
+    Time: r"^([0-9]+ *[a-z]+ *)+$|^0$", "A time of up to one hour, such as `50ms`.";
+    Timeout: r"^([0-9]+ *[a-z]+ *)+$", "A time from `1ms` to `1h`, such as `50ms`.";
     Secret: r"", "A text, in which `${NAME}` stands for an environment variable.";
     HexSecret: r"^([0-9A-Fa-f]{32}|.*\$\{.+\}.*)$",
         "32 hexadecimal digits, for which `${NAME}` may stand.";

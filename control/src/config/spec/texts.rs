@@ -51,13 +51,6 @@ impl From<Time> for Duration {
     }
 }
 
-impl Route {
-    /// Returns the method, if the route names one, and the path.
-    pub(in crate::config) fn parts(&self) -> (Option<&str>, &str) {
-        self.0.split_once(' ').map_or((None, &*self.0), |(method, path)| (Some(method), path))
-    }
-}
-
 impl Text for Route {
     const ALLOWED: &str = "\"/path\", or \"METHOD /path\" with the method in upper case";
 
@@ -85,31 +78,20 @@ impl Text for HeaderText {
 }
 
 impl Text for Time {
-    const ALLOWED: &str =
-        "a whole number and ms, s, min or h, as a text, up to \"1h\", such as \"50ms\"";
+    const ALLOWED: &str = "a time as a text, up to \"1h\", such as \"50ms\", \"5s\" or \"2min\"";
 
     fn parse(text: &str) -> Option<Self> {
         const MAX: Duration = Duration::from_secs(3_600);
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let (count, unit) = text.split_at(digits);
-        let millis = match unit.trim_start() {
-            "ms" => 1,
-            "s" => 1_000,
-            "min" => 60_000,
-            "h" => 3_600_000,
-            _ => return None,
-        };
-        let time = Duration::from_millis(count.parse::<u64>().ok()?.checked_mul(millis)?);
-        (time <= MAX).then_some(Self(time))
+        humantime::parse_duration(text).ok().filter(|time| *time <= MAX).map(Self)
     }
 }
 
 impl Text for Timeout {
     const ALLOWED: &str =
-        "a whole number and ms, s, min or h, as a text, from \"1ms\" to \"1h\", such as \"50ms\"";
+        "a time as a text, from \"1ms\" to \"1h\", such as \"50ms\", \"5s\" or \"2min\"";
 
     fn parse(text: &str) -> Option<Self> {
-        Time::parse(text).filter(|time| !time.0.is_zero()).map(|time| Self(time.0))
+        Time::parse(text).filter(|time| time.0 >= Duration::from_millis(1)).map(|time| Self(time.0))
     }
 }
 

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use super::{
     pattern::Pattern,
     rule::{Counted, DeniedHits, Limit, Rule, RulePlace},
-    spec::{DescriptorSpec, FileSpec, LimitSpec, ONE_LIMIT, Scalar, misplaced},
+    spec::{DescriptorSpec, FileSpec, LimitSpec, Scalar},
     tree::{Domain, Node},
 };
 use crate::envoy::{
@@ -28,6 +28,10 @@ use crate::envoy::{
 
 /// The path of the limits that requests bring along. No path of a file has an empty name.
 const OVERRIDE_ID: &str = "\0\0override";
+
+/// The way to a second limit of one descriptor.
+const ONE_LIMIT: &str = "one limit for a descriptor. For a second limit, let Envoy send a second \
+    descriptor with another `descriptor_key`, and give that key its limit";
 
 /// The most mistakes of a file that are reported at once.
 const MAX_MISTAKES: usize = 20;
@@ -63,7 +67,7 @@ impl Builder<'_> {
     pub(super) fn add(&mut self, name: &str, format: Format, text: &str) {
         match document::read::<Option<FileSpec>>(text, format) {
             Err(mistakes) => {
-                let error = |mistake| ConfigError::new(misplaced(mistake, text), name, text);
+                let error = |mistake| ConfigError::new(mistake, name, text);
                 self.errors.extend(mistakes.into_iter().map(error));
             }
             Ok(spec) => {
@@ -186,18 +190,14 @@ impl File<'_> {
         let name = limit.value.name.as_ref().map_or("", |name| Scalar::text(name, self.text));
         let mut replaces = Vec::new();
         for replaced in limit.value.replaces.iter().flatten() {
-            let other = match &replaced.name.value {
-                Some(Scalar::Text(text)) => text,
-                Some(Scalar::Other) => {
-                    self.text.get(replaced.name.span.clone()).unwrap_or_default()
-                }
-                None => "",
-            };
+            let place = replaced.name.as_ref().map_or(limit.span.clone(), |it| it.span.clone());
+            let other = replaced.name.as_ref().map_or("", |name| Scalar::text(name, self.text));
             if other.is_empty() {
-                return Err(replaced.name.mistake("the name of the limit to replace is empty"));
+                let mistake = Mistake::new("the name of the limit to replace is empty");
+                return Err(mistake.at(place));
             }
             if other == name {
-                return Err(replaced.name.mistake("a limit cannot replace itself"));
+                return Err(Mistake::new("a limit cannot replace itself").at(place));
             }
             replaces.push(other.into());
         }

@@ -7,14 +7,12 @@ use std::{
     sync::Arc,
 };
 
-use plimsoll_control::{
-    ConfigError, KeyType, Registry, Source as RegistrySource, document::Mistake,
-};
+use plimsoll_control::{ConfigError, KeyType, Origin, Registry, document::Mistake};
 
 use super::{
     build::Builder,
     error::EnvoyConfigError,
-    files::{self, Files, Source},
+    files::{self, FileText, Files},
     rule::{Limit, Rule},
     tree::Tree,
 };
@@ -52,25 +50,13 @@ pub struct EnvoyConfig {
 }
 
 impl EnvoyConfig {
-    /// Reads files with the default [`EnvoyOptions`]. Each path is a file, or a folder. All files below a folder are
-    /// read as YAML, whatever their names are, and those that end with `.json` as JSON. Files and folders whose
-    /// names begin with a dot are not read.
+    /// Reads files. Each path is a file, or a folder. All files below a folder are read as YAML, whatever their names
+    /// are, and those that end with `.json` as JSON. Files and folders whose names begin with a dot are not read.
     ///
     /// # Errors
     ///
     /// Returns an error if a file cannot be read or has a mistake, or if a folder has no file.
     pub fn load(
-        paths: impl IntoIterator<Item = impl AsRef<Path>>,
-    ) -> Result<Self, EnvoyConfigError> {
-        Self::load_with(paths, EnvoyOptions::default())
-    }
-
-    /// Reads files like [`load`](Self::load).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a file cannot be read or has a mistake, or if a folder has no file.
-    pub fn load_with(
         paths: impl IntoIterator<Item = impl AsRef<Path>>,
         options: EnvoyOptions,
     ) -> Result<Self, EnvoyConfigError> {
@@ -104,8 +90,8 @@ impl EnvoyConfig {
         texts: impl IntoIterator<Item = (&'t str, &'t str)>,
         options: EnvoyOptions,
     ) -> Result<Self, EnvoyConfigError> {
-        let sources = texts.into_iter().map(|(name, text)| Source::yaml(name, text)).collect();
-        let files = Files { sources, missing: Vec::new() };
+        let texts = texts.into_iter().map(|(name, text)| FileText::yaml(name, text)).collect();
+        let files = Files { texts, missing: Vec::new() };
         Self::new(Vec::new(), files, options, None)
     }
 
@@ -118,7 +104,7 @@ impl EnvoyConfig {
     ) -> Result<Self, EnvoyConfigError> {
         let mut builder =
             Builder { options: &options, domains: HashMap::new(), errors: Vec::new() };
-        files.sources.iter().for_each(|it| builder.add(&it.name, it.format, &it.text));
+        files.texts.iter().for_each(|it| builder.add(&it.name, it.format, &it.text));
         let Builder { domains, errors, .. } = builder;
         if !errors.is_empty() {
             return Err(EnvoyConfigError::new(errors));
@@ -177,7 +163,7 @@ impl EnvoyConfig {
             })
         };
         let policies = counted().map(|counted| (counted.configured(), KeyType::Text)).collect();
-        let source = RegistrySource::File(name.as_str().into());
+        let source = Origin::File(name.as_str().into());
         let registered = registry.replace(&source, policies).map_err(|error| {
             EnvoyConfigError::new(vec![ConfigError::new(Mistake::new(error), &name, "")])
         })?;

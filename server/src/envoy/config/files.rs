@@ -8,23 +8,20 @@ use std::{
 
 use plimsoll_control::{ConfigError, Format, document::Mistake};
 
-use crate::folder::Folder;
+use crate::folder;
 
 /// The largest file, in bytes.
 pub(crate) const MAX_BYTES: u64 = 8 << 20;
 
-/// The most files.
-const MAX_FILES: usize = 1_000;
-
 /// The text of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::envoy) struct Source {
+pub(in crate::envoy) struct FileText {
     pub(super) name: String,
     pub(super) format: Format,
     pub(super) text: String,
 }
 
-impl Source {
+impl FileText {
     pub(super) fn yaml(name: &str, text: &str) -> Self {
         Self { name: name.into(), format: Format::Yaml, text: text.into() }
     }
@@ -33,7 +30,7 @@ impl Source {
 /// The files as they were read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::envoy) struct Files {
-    pub(super) sources: Vec<Source>,
+    pub(super) texts: Vec<FileText>,
     /// The error of each path that does not exist, or is a folder without a file.
     pub(super) missing: Vec<ConfigError>,
 }
@@ -45,7 +42,7 @@ pub(in crate::envoy) struct Files {
 ///
 /// Returns an error for each file that cannot be read. A path without files is not one of them.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Files, Vec<ConfigError>> {
-    let (mut sources, mut missing, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut texts, mut missing, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     for path in paths {
         let shown = path.display().to_string();
         match files(path) {
@@ -54,8 +51,8 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Files, Vec<ConfigError>> {
                 let allowed = "a file with a `domain`, whose name does not begin with a dot";
                 missing.push(ConfigError::new(mistake.allowed(allowed), &shown, ""));
             }
-            Ok(files) => files.iter().for_each(|file| match source(file) {
-                Ok(source) => sources.push(source),
+            Ok(files) => files.iter().for_each(|file| match text_of(file) {
+                Ok(text) => texts.push(text),
                 Err(error) => {
                     errors.push(ConfigError::unreadable(&file.display().to_string(), &error))
                 }
@@ -65,23 +62,18 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Files, Vec<ConfigError>> {
             }
             Err(error) => errors.push(ConfigError::unreadable(&shown, &error)),
         }
-        if sources.len() > MAX_FILES {
-            let error = io::Error::other(format!("there are more than {MAX_FILES} files"));
-            errors.push(ConfigError::unreadable(&shown, &error));
-            break;
-        }
     }
-    if errors.is_empty() { Ok(Files { sources, missing }) } else { Err(errors) }
+    if errors.is_empty() { Ok(Files { texts, missing }) } else { Err(errors) }
 }
 
 fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::metadata(path)?.is_dir() {
-        true => Ok(Folder::read(path)?.files),
+        true => folder::files(path),
         false => Ok(vec![path.to_owned()]),
     }
 }
 
-fn source(path: &Path) -> io::Result<Source> {
+fn text_of(path: &Path) -> io::Result<FileText> {
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_BYTES {
@@ -91,5 +83,5 @@ fn source(path: &Path) -> io::Result<Source> {
     // A file may have any name, as with envoyproxy/ratelimit.
     let format = Format::of_path(path).filter(|format| *format == Format::Json);
     let format = format.unwrap_or(Format::Yaml);
-    Ok(Source { name: path.display().to_string(), format, text })
+    Ok(FileText { name: path.display().to_string(), format, text })
 }

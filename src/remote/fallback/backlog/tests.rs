@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{policy::Policy, seed};
+use crate::{key::Key, policy::Policy, seed};
 
 const SECOND: u64 = 1_000_000;
 
@@ -13,8 +13,7 @@ const SECOND: u64 = 1_000_000;
 enum BacklogStep {
     Add(u64, u64),
     Remove(u64, u64),
-    Take,
-    AddAgain,
+    Take(usize),
     Reset(u64),
     Pass(u64),
 }
@@ -25,8 +24,7 @@ fn steps() -> impl Strategy<Value = Vec<BacklogStep>> {
     let step = prop_oneof![
         6 => (name(), 1..4_u64).prop_map(|(name, units)| BacklogStep::Add(name, units)),
         3 => (name(), 1..6_u64).prop_map(|(name, units)| BacklogStep::Remove(name, units)),
-        3 => Just(BacklogStep::Take),
-        1 => Just(BacklogStep::AddAgain),
+        3 => (0..3_usize).prop_map(BacklogStep::Take),
         1 => name().prop_map(BacklogStep::Reset),
         1 => (0..2 * SECOND / 3).prop_map(BacklogStep::Pass),
     ];
@@ -43,7 +41,7 @@ fn is_a_map_of_units_added_and_not_removed() {
         let policy = Policy::new("p", "10/s").unwrap();
         let wide = |name: u64| u128::from(name >> 32) << 64 | u128::from(name & 0xFFFF_FFFF);
         let (backlog, mut model) = (Backlog::new(1), BTreeMap::<u64, (u64, u64)>::new());
-        let (mut now, mut out) = (0, Vec::new());
+        let mut now = 0;
         for step in steps {
             match step {
                 BacklogStep::Add(name, units) => {
@@ -56,50 +54,37 @@ fn is_a_map_of_units_added_and_not_removed() {
                     prop_assert_eq!(backlog.remove(wide(name), units), entry.min(units));
                     model.entry(name).and_modify(|entry| entry.0 -= entry.0.min(units));
                 }
-                BacklogStep::Take => {
-                    let taken = backlog.take(time(now));
-                    let live = |(_, entry): &(&u64, &(u64, u64))| now < entry.1 + SECOND;
-                    prop_assert_eq!(taken.is_some(), model.iter().any(|entry| live(&entry)));
-                    if let Some(taken) = taken {
-                        let entry = taken.entry();
+                // The charges of the names that are even are rejected.
+                BacklogStep::Take(shard) => {
+                    let is_even = |charge: &Charge<'_>| {
+                        (0..5)
+                            .step_by(2)
+                            .any(|low| *charge.key() == Key::from((shard as u64) << 32 | low))
+                    };
+                    let may_go = |name: u64, last: u64| {
+                        name >> 32 == shard as u64 && (name % 2 == 1 || now >= last + SECOND)
+                    };
+                    let taken = backlog.take(shard, 2, time(now), is_even);
+                    let expected = model.iter().filter(|(name, entry)| may_go(**name, entry.1));
+                    prop_assert_eq!(taken.len(), expected.count().min(2));
+                    for entry in taken {
                         let name = (entry.name >> 64 << 32) as u64 | entry.name as u64;
                         prop_assert_eq!(entry.charge().cost(), entry.units);
-                        prop_assert_eq!(
-                            model.remove(&name).map(|entry| entry.0),
-                            Some(entry.units)
-                        );
-                        out.push((name, taken, false));
-                    }
-                    // Expired entries may have been dropped on the way.
-                    let there = |name: &u64| {
-                        let name = wide(*name);
-                        backlog.shard(name).find(hash(name), |entry| entry.name == name).is_some()
-                    };
-                    model.retain(|name, entry| now < entry.1 + SECOND || there(name));
-                }
-                BacklogStep::AddAgain => {
-                    for (name, taken, is_reset) in out.drain(..) {
-                        if !is_reset {
-                            let (there, entry) = (model.entry(name).or_default(), taken.entry());
-                            let last = there.1.max(entry.last.as_micros());
-                            *there = (there.0 + entry.units, last);
-                        }
-                        taken.add_again();
+                        let (units, last) = model.remove(&name).expect("it was there");
+                        prop_assert!(units == entry.units && may_go(name, last));
                     }
                 }
                 BacklogStep::Reset(name) => {
-                    backlog.reset(wide(name));
-                    model.remove(&name);
-                    out.iter_mut().for_each(|it| it.2 |= it.0 == name);
+                    let is_found = backlog.reset(wide(name));
+                    prop_assert_eq!(is_found, model.remove(&name).is_some());
                 }
                 BacklogStep::Pass(by) => now += by,
             }
             model.retain(|_, entry| entry.0 > 0);
-            prop_assert_eq!(backlog.is_empty(), model.is_empty());
-            let len: usize = backlog.shards.iter().map(|it| it.entries.lock().len()).sum();
+            let len: usize = backlog.shards.iter().map(|it| it.0.lock().table.len()).sum();
+            prop_assert_eq!(model.len(), len);
             prop_assert_eq!(backlog.len.load(Ordering::Relaxed), len);
-            let taken: usize = backlog.shards.iter().map(|it| it.taken.lock().len()).sum();
-            prop_assert_eq!(taken, out.iter().filter(|it| !it.2).count());
+            prop_assert_eq!(backlog.is_empty(), model.is_empty());
         }
         Ok(())
     });
@@ -130,7 +115,8 @@ fn a_quota_that_changes_meanwhile_leaves_the_range_in_order() {
 
 #[test]
 fn expired_entries_are_evicted_first() {
-    let (policy, backlog) = (Policy::new("p", "10/s").unwrap(), Backlog::with_max_len(3, 1));
+    let policy = Policy::new("p", "10/s").unwrap();
+    let backlog = Backlog::with_max_shard_len(3, 1);
     let add = |name: u128, micros| backlog.add(name, &policy.charge("k", 1), 1, time(micros));
     (0..5).for_each(|name| add(name, name as u64));
     assert_eq!(backlog.len.load(Ordering::Relaxed), 3);
@@ -139,10 +125,8 @@ fn expired_entries_are_evicted_first() {
     assert_eq!(backlog.len.load(Ordering::Relaxed), 3, "it was searched just before");
     add(1, SECOND + SECOND / 2);
     add(7, 2 * SECOND);
-    let mut left: Vec<u128> = Vec::new();
-    while let Some(taken) = backlog.take(time(2 * SECOND + 1)) {
-        left.push(taken.entry.name);
-    }
+    let taken = backlog.take(0, 9, time(2 * SECOND + 1), |_| false);
+    let mut left: Vec<u128> = taken.iter().map(|entry| entry.name).collect();
     left.sort_unstable();
     assert_eq!(left, [1, 7]);
 }

@@ -1,0 +1,69 @@
+//! A store under test, and what several promises need.
+
+use std::{future::Future, time::Duration};
+
+use plimsoll::{Limiter, Policy, Quota, Reservation};
+
+/// A limiter over a fresh store, and a function that sets the time of the store.
+pub struct Fixture {
+    pub limiter: Limiter,
+    set: Box<dyn Fn(u64) + Send + Sync>,
+    is_shared: bool,
+}
+
+impl Fixture {
+    /// Creates a fixture over `limiter`, whose store has no key yet. `set` sets the time of the store, in
+    /// microseconds since the epoch, also backward.
+    pub fn new(limiter: Limiter, set: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        Self { limiter, set: Box::new(set), is_shared: false }
+    }
+
+    /// Marks the store as shared by several instances, so that it counts leased quotas for longer.
+    #[must_use]
+    pub fn shared(self) -> Self {
+        Self { is_shared: true, ..self }
+    }
+
+    /// Returns whether the store is shared by several instances.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Sets the time, in microseconds since the epoch, also backward.
+    pub fn set(&self, micros: u64) {
+        (self.set)(micros);
+    }
+}
+
+/// Creates a policy with a quota such as `10/s fixed-window`.
+pub fn policy(name: &str, quota: &str) -> Policy {
+    Policy::new(name, quota.parse::<Quota>().expect("a valid quota")).expect("a valid name")
+}
+
+/// Returns a duration in microseconds.
+pub fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).expect("fits")
+}
+
+/// Reserves a charge, to be refunded or settled.
+pub async fn hold(limiter: &Limiter, charge: plimsoll::Charge<'_>) -> Reservation {
+    match limiter.reserve(charge).await.expect("the store answers") {
+        plimsoll::Reserve::Held(reservation) => reservation,
+        plimsoll::Reserve::Denied(denied) => panic!("refused: {denied:?}"),
+    }
+}
+
+/// Returns the most units of `spent` (time, units) in any trailing window `(now - window, now]`.
+pub fn most_in_any_window(spent: &[(u64, u64)], window: u64) -> u128 {
+    let ends = spent.iter().map(|(end, _)| {
+        let inside = spent.iter().filter(|(time, _)| time <= end && time + window > *end);
+        inside.map(|(_, units)| u128::from(*units)).sum()
+    });
+    ends.max().unwrap_or(0)
+}
+
+/// Runs a promise to its end, on a runtime of its own.
+pub fn run(promise: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(promise);
+}

@@ -1,0 +1,224 @@
+//! One connection to the server, and its statements.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    pin::{Pin, pin},
+    task::Poll,
+    time::Duration,
+};
+
+use plimsoll::{Timestamp, store::StateId};
+use tokio::{
+    task::AbortHandle,
+    time::{Instant, timeout_at},
+    try_join,
+};
+use tokio_postgres::{Client, Error, NoTls, Statement, types::ToSql};
+
+use crate::{config::PostgresConfig, error::Failure};
+
+/// The most rows that are removed at a time.
+pub(crate) const MAX_REMOVED: usize = 1_100;
+
+/// The unit of the time until which a row is kept, in microseconds. As long as this number stays the same,
+/// an update of the row needs no new entry in an index.
+const KEEP_MICROS: u64 = 600_000_000;
+
+/// A state to write.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) state: Vec<u8>,
+    pub(crate) expires_at: Timestamp,
+}
+
+/// An open connection.
+pub(crate) struct Connection {
+    client: Client,
+    /// The task that writes to the socket and reads from it.
+    driver: AbortHandle,
+    timeout: Duration,
+    lock: Statement,
+    read: Statement,
+    write: Statement,
+    remove: Statement,
+}
+
+type Parameter<'p> = &'p (dyn ToSql + Sync);
+
+type Driver = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+
+impl Connection {
+    /// Connects, and creates the table if it is not there.
+    pub(crate) async fn open(config: &PostgresConfig) -> Result<Self, Failure> {
+        let timeout = config.timeout;
+        let opened = within(timeout, async {
+            let (client, driver) = connect(config).await?;
+            let driver = tokio::spawn(driver).abort_handle();
+            let table = &config.table;
+            set_up(&client, config).await?;
+            let read = format!(
+                "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, t.id, t.state \
+                 FROM (SELECT 1) AS one LEFT JOIN {table} AS t ON t.id = ANY($1)"
+            );
+            let write = format!(
+                "INSERT INTO {table} AS t (id, state, keep_until) \
+                 SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::integer[]) ON CONFLICT (id) \
+                 DO UPDATE SET state = EXCLUDED.state, keep_until = EXCLUDED.keep_until"
+            );
+            let remove = format!(
+                "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE keep_until < $1 \
+                 LIMIT {MAX_REMOVED} FOR UPDATE SKIP LOCKED)"
+            );
+            let (lock, read, write, remove) = try_join!(
+                client.prepare(
+                    "SELECT pg_advisory_xact_lock(name) FROM unnest($1::bigint[]) AS name"
+                ),
+                client.prepare(&read),
+                client.prepare(&write),
+                client.prepare(&remove),
+            )?;
+            Ok(Self { client, driver, timeout, lock, read, write, remove })
+        });
+        opened
+            .await
+            .ok_or_else(|| Failure::new("PostgreSQL did not answer in time"))?
+            .map_err(|error: Error| Failure::from(&error))
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        !self.client.is_closed()
+    }
+
+    /// Begins a transaction that has the states with these names to itself, and reads them, in one
+    /// exchange. The names are in ascending order. Returns the time of the server, and the states.
+    ///
+    /// The lock is a statement of its own: a statement sees what was committed before it began, and so
+    /// before it waited.
+    pub(crate) async fn begin(
+        &self,
+        ids: &[StateId],
+    ) -> Result<(Timestamp, HashMap<StateId, Vec<u8>>), Failure> {
+        let names: Vec<i64> = ids.iter().map(lock_name).collect();
+        let ids: Vec<&[u8]> = ids.iter().map(StateId::as_slice).collect();
+        let (names, ids): ([Parameter<'_>; 1], [Parameter<'_>; 1]) = ([&names], [&ids]);
+        let exchange = within(self.timeout, async {
+            try_join!(
+                self.client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"),
+                self.client.query(&self.lock, &names),
+                self.client.query(&self.read, &ids),
+            )
+        });
+        let answered =
+            exchange.await.ok_or_else(|| Failure::new("PostgreSQL did not answer in time"))?;
+        let (_, _, rows) = answered.map_err(|error| Failure::from(&error))?;
+        let (mut time, mut states) = (0, HashMap::new());
+        for row in &rows {
+            time = row.get::<_, i64>(0).max(time);
+            let id = row.get::<_, Option<&[u8]>>(1).and_then(|id| StateId::try_from(id).ok());
+            if let Some(id) = id {
+                states.insert(id, row.get::<_, &[u8]>(2).to_vec());
+            }
+        }
+        Ok((Timestamp::from_micros(time.unsigned_abs()), states))
+    }
+
+    /// Writes states and commits, in one exchange.
+    pub(crate) async fn commit(&self, rows: &HashMap<StateId, Row>) -> Result<(), Failure> {
+        // In one order, so that two transactions never wait for each other's rows.
+        let mut sorted: Vec<_> = rows.iter().collect();
+        sorted.sort_unstable_by_key(|(id, _)| **id);
+        let ids: Vec<&[u8]> = sorted.iter().map(|(id, _)| id.as_slice()).collect();
+        let states: Vec<&[u8]> = sorted.iter().map(|(_, row)| row.state.as_slice()).collect();
+        let kept: Vec<i32> = sorted.iter().map(|(_, row)| keep_until(row.expires_at) + 2).collect();
+        let columns: [Parameter<'_>; 3] = [&ids, &states, &kept];
+        let exchange = within(self.timeout, async {
+            try_join!(
+                self.client.execute(&self.write, &columns),
+                self.client.batch_execute("COMMIT"),
+            )
+        });
+        let Some(answered) = exchange.await else {
+            let failure = Failure::new("PostgreSQL did not confirm a commit in time");
+            return Err(failure.with_effect(plimsoll::Effect::Unknown));
+        };
+        answered.map(|_| ()).map_err(|error| Failure::while_writing(&error))
+    }
+
+    /// Ends a transaction that has changed nothing, without waiting for the answer.
+    pub(crate) fn end(&self) {
+        send(self.client.batch_execute("COMMIT"));
+    }
+
+    /// Removes some rows that have expired, without waiting for the answer.
+    pub(crate) fn remove_expired(&self, now: Timestamp) {
+        send(self.client.execute(&self.remove, &[&keep_until(now)]));
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+async fn connect(config: &PostgresConfig) -> Result<(Client, Driver), Error> {
+    #[cfg(feature = "tls")]
+    if let Some(tls) = &config.tls {
+        let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls.clone());
+        let (client, driver) = config.server.connect(tls).await?;
+        return Ok((client, Box::pin(driver)));
+    }
+    let (client, driver) = config.server.connect(NoTls).await?;
+    Ok((client, Box::pin(driver)))
+}
+
+/// Sets the limits of the session, and creates the table if it is not there.
+async fn set_up(client: &Client, config: &PostgresConfig) -> Result<(), Error> {
+    let PostgresConfig { table, timeout, .. } = config;
+    let millis = timeout.as_millis().clamp(1, 1 << 30);
+    let commit = if config.waits_for_disk { "" } else { "SET synchronous_commit = off;" };
+    let settings = format!(
+        "SET statement_timeout = {millis}; SET idle_in_transaction_session_timeout = {millis}; {commit}"
+    );
+    client.batch_execute(&settings).await?;
+    let found = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[table]).await?;
+    if found.get(0) {
+        return Ok(());
+    }
+    let index = table.replace('.', "_");
+    // Two processes that create the table at the same time wait for each other.
+    let create = format!(
+        "BEGIN; SELECT pg_advisory_xact_lock(hashtext('{table}')); \
+         CREATE TABLE IF NOT EXISTS {table} \
+         (id bytea PRIMARY KEY, state bytea NOT NULL, keep_until integer NOT NULL) \
+         WITH (fillfactor = 70); \
+         CREATE INDEX IF NOT EXISTS {index}_keep_until ON {table} (keep_until); COMMIT"
+    );
+    client.batch_execute(&create).await
+}
+
+/// Returns the number by which a state is locked. Two states of one number wait for each other, which
+/// changes no decision.
+fn lock_name(id: &StateId) -> i64 {
+    let [a, b, c, d, e, f, g, h, ..] = *id;
+    // In the order of the names, so that all transactions lock in one order.
+    i64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// Returns the number of the ten minutes since 1970 in which a time lies.
+fn keep_until(time: Timestamp) -> i32 {
+    i32::try_from(time.as_micros() / KEEP_MICROS).unwrap_or(i32::MAX - 2)
+}
+
+/// Waits for `answer` at most so long.
+async fn within<T>(timeout: Duration, answer: impl Future<Output = T>) -> Option<T> {
+    timeout_at(Instant::now() + timeout, answer).await.ok()
+}
+
+/// Sends a request at its first poll. Its answer is read and dropped by the driver.
+fn send<T>(request: impl Future<Output = T>) {
+    let mut request = pin!(request);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let _: Poll<T> = request.as_mut().poll(&mut context);
+}

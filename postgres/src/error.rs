@@ -1,0 +1,54 @@
+//! The errors of the database, as errors of a store.
+
+use plimsoll::{Effect, Error, ErrorKind};
+use tokio_postgres::error::SqlState;
+
+/// The failure of a batch, which each of its requests is told.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    kind: ErrorKind,
+    message: String,
+    effect: Effect,
+}
+
+impl Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Unavailable, message: message.into(), effect: Effect::None }
+    }
+
+    /// Returns the failure of a batch whose changes may have been committed.
+    pub(crate) fn with_effect(self, effect: Effect) -> Self {
+        Self { effect, ..self }
+    }
+
+    /// Returns the failure of a batch whose changes were sent. The server has rejected them if it says so.
+    pub(crate) fn while_writing(error: &tokio_postgres::Error) -> Self {
+        let effect = if error.as_db_error().is_some() { Effect::None } else { Effect::Unknown };
+        Self::from(error).with_effect(effect)
+    }
+
+    pub(crate) fn to_error(&self) -> Error {
+        Error::new(self.kind, self.message.clone()).with_effect(self.effect)
+    }
+}
+
+impl From<&tokio_postgres::Error> for Failure {
+    fn from(error: &tokio_postgres::Error) -> Self {
+        let Some(answer) = error.as_db_error() else {
+            // Its sources may name an address.
+            return Self::new(format!("PostgreSQL: {error}"));
+        };
+        let kind = match answer.code() {
+            &SqlState::INSUFFICIENT_PRIVILEGE => ErrorKind::Unauthorized,
+            code if code.code().starts_with("28") => ErrorKind::Unauthorized,
+            &SqlState::READ_ONLY_SQL_TRANSACTION => ErrorKind::ReadOnly,
+            &SqlState::OUT_OF_MEMORY => ErrorKind::OutOfMemory,
+            &SqlState::DISK_FULL => ErrorKind::CannotPersist,
+            &SqlState::CANNOT_CONNECT_NOW => ErrorKind::Loading,
+            &SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN => ErrorKind::Unsupported,
+            _ => ErrorKind::Unavailable,
+        };
+        let message = format!("PostgreSQL: {} ({})", answer.message(), answer.code().code());
+        Self { kind, message, effect: Effect::None }
+    }
+}

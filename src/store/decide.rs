@@ -1,0 +1,252 @@
+//! The decision on the charges of a request, over states that a store holds: the same code for the
+//! embedded store and for a [`Step`](super::Step).
+
+use super::Request;
+use crate::{
+    algorithm::{Block, KeyState, MemoryBudget, Refund},
+    clock::Timestamp,
+    decision::{ChargeReply, Mark, ReceiptLine, Standing, Verdict},
+    policy::Charge,
+    quota::Quota,
+};
+
+/// The kinds of decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Acquire,
+    Peek,
+    Force,
+}
+
+impl Mode {
+    /// Returns whether a charge to a key that has spent nothing would spend something.
+    pub(crate) fn spends(self, charge: &Charge<'_>) -> bool {
+        self.affordable(charge, charge.quota().capacity()) > 0
+    }
+
+    /// Returns how many units the charge takes if `free` units are free.
+    #[inline]
+    fn affordable(self, charge: &Charge<'_>, free: u64) -> u64 {
+        match self {
+            Self::Force => charge.cost(),
+            Self::Acquire | Self::Peek if charge.cost() <= free => {
+                charge.max_cost().min(available(charge, free))
+            }
+            Self::Acquire | Self::Peek => 0,
+        }
+    }
+
+    /// Spends the charge, unless too few units are free or it costs nothing.
+    #[inline]
+    pub(crate) fn spend(
+        self,
+        charge: &Charge<'_>,
+        state: &mut KeyState,
+        at: At<'_>,
+    ) -> ChargeReply {
+        let affordable = |free| self.affordable(charge, free);
+        let (units, mark, standing) =
+            state.spend(charge.quota(), at.now, charge.cost(), affordable, at.budget);
+        let verdict = if units > 0 { Verdict::Passed } else { verdict(charge, &standing) };
+        ChargeReply { verdict, units, standing, mark }
+    }
+}
+
+/// Returns how many of the `free` units the charge may take. A lease leaves half of those beyond its
+/// cost to others.
+#[inline]
+fn available(charge: &Charge<'_>, free: u64) -> u64 {
+    if charge.is_lease() { free - (free - charge.cost()).div_ceil(2) } else { free }
+}
+
+/// The time of a request, and the memory of the states.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'b> {
+    pub(crate) now: Timestamp,
+    pub(crate) budget: &'b dyn MemoryBudget,
+}
+
+/// The states of the charges of a request, each found by the index of its charge.
+pub(crate) trait States {
+    /// Returns the state of the key, if it has one.
+    fn get(&mut self, index: usize) -> Option<&mut KeyState>;
+
+    /// Returns the state of the key. A key without a state gets a new one.
+    fn get_or_insert(&mut self, index: usize, charge: &Charge<'_>) -> &mut KeyState;
+
+    fn remove(&mut self, index: usize);
+
+    /// Makes room for the keys without a state whose charges spend.
+    fn make_room(&mut self, _: &[Charge<'_>], _: Timestamp, _spends: &dyn Fn(&Charge<'_>) -> bool) {
+    }
+
+    /// Returns the quota by which the store counts a charge now.
+    fn quota_in_force(&self, charge: &Charge<'_>) -> Quota {
+        charge.quota_in_force()
+    }
+
+    /// Executes a request. Returns the reply to each charge, or to each line of a receipt.
+    #[inline]
+    fn execute(&mut self, request: Request<'_>, at: At<'_>) -> Vec<ChargeReply> {
+        let charges = request.slice().iter().enumerate();
+        match request {
+            Request::Acquire(charges) => self.decide(charges, Mode::Acquire, at),
+            Request::Peek(charges) => self.decide(charges, Mode::Peek, at),
+            Request::Force(charges) => self.decide(charges, Mode::Force, at),
+            Request::Refund(receipt) => {
+                let lines = receipt.lines().iter().enumerate();
+                lines.map(|(index, line)| self.refund(index, line, at)).collect()
+            }
+            Request::Reset(_) => {
+                charges.map(|(index, charge)| self.reset(index, charge, at)).collect()
+            }
+            Request::Block(all, duration) => {
+                self.make_room(all, at.now, &|_| true);
+                let block = Block::new(at.now, duration);
+                charges.map(|(index, charge)| self.block(index, charge, block, at)).collect()
+            }
+            Request::Unblock(_) => {
+                charges.map(|(index, charge)| self.unblock(index, charge, at)).collect()
+            }
+        }
+    }
+
+    /// Returns whether every live charge passes.
+    #[inline]
+    fn all_pass(&mut self, charges: &[Charge<'_>], now: Timestamp) -> bool {
+        let mut live = charges.iter().enumerate().filter(|(_, charge)| charge.is_live());
+        live.all(|(index, charge)| match self.get(index) {
+            Some(state) => state.affords(charge.quota(), now, charge.cost()),
+            None => charge.cost() <= charge.quota().capacity(),
+        })
+    }
+
+    /// Decides the charges of a check: all live ones are spent, or none.
+    ///
+    /// Each reply is written to its place in the vector as soon as it is known. A reply that was first
+    /// kept on the stack would be copied with wider loads than the stores that wrote it, which stall the
+    /// processor (`benches/check.rs`, three policies in one check).
+    #[inline]
+    fn decide(&mut self, charges: &[Charge<'_>], mode: Mode, at: At<'_>) -> Vec<ChargeReply> {
+        let admitted = mode == Mode::Force || self.all_pass(charges, at.now);
+        if mode != Mode::Peek {
+            // Only charges that spend need room.
+            let may_spend = |charge: &Charge<'_>| admitted || charge.is_trial();
+            self.make_room(charges, at.now, &|charge| may_spend(charge) && mode.spends(charge));
+        }
+        let mut replies = Vec::with_capacity(charges.len());
+        let has_second_pass = mode != Mode::Peek && !charges.iter().all(Charge::is_live);
+        for (index, charge) in charges.iter().enumerate() {
+            if has_second_pass && !charge.is_live() {
+                // The second pass replaces it.
+                replies.push(unspent(charge, Standing::full(0)));
+            } else if mode == Mode::Peek || !admitted {
+                replies.push(peek(charge, self.get(index), at.now));
+            } else {
+                replies.push(self.spend(index, charge, mode, at));
+            }
+        }
+        if !has_second_pass {
+            return replies;
+        }
+        // Shadows and trials are decided last, so that they see the key as the live charges leave it. A
+        // trial is spent whatever the decision on the check.
+        for (index, (charge, reply)) in charges.iter().zip(&mut replies).enumerate() {
+            if charge.is_trial() || (charge.is_shadow() && admitted) {
+                *reply = self.spend(index, charge, mode, at);
+            } else if charge.is_shadow() {
+                *reply = peek(charge, self.get(index), at.now);
+            }
+        }
+        replies
+    }
+
+    /// Spends a charge. One that costs more than the capacity, or nothing, makes no state.
+    #[inline]
+    fn spend(&mut self, index: usize, charge: &Charge<'_>, mode: Mode, at: At<'_>) -> ChargeReply {
+        if !mode.spends(charge) {
+            return peek(charge, self.get(index), at.now);
+        }
+        mode.spend(charge, self.get_or_insert(index, charge), at)
+    }
+
+    /// Refunds the units of a charge that its key still counts.
+    fn refund(&mut self, index: usize, line: &ReceiptLine, at: At<'_>) -> ChargeReply {
+        let (charge, mark) = (line.charge(), line.mark());
+        let quota = self.quota_in_force(charge);
+        let refund = Refund { quota: *charge.quota(), units: line.units(), mark };
+        let units = self.get(index).map_or(0, |state| state.refund(&quota, at.now, &refund));
+        let standing = standing(&quota, self.get(index), at.now, 0);
+        ChargeReply { verdict: Verdict::Passed, units, standing, mark }
+    }
+
+    /// Forgets the units that a key has spent, and its block.
+    fn reset(&mut self, index: usize, charge: &Charge<'_>, at: At<'_>) -> ChargeReply {
+        let is_found = standing(charge.quota(), self.get(index), at.now, 0).reset_after > 0;
+        self.remove(index);
+        found(is_found, Standing::full(charge.quota().capacity()))
+    }
+
+    fn block(
+        &mut self,
+        index: usize,
+        charge: &Charge<'_>,
+        block: Block,
+        at: At<'_>,
+    ) -> ChargeReply {
+        let state = self.get_or_insert(index, charge);
+        let is_found = state.standing(charge.quota(), at.now, 0).reset_after > 0;
+        state.block(block, at.now, at.budget);
+        found(is_found, state.standing(charge.quota(), at.now, 0))
+    }
+
+    /// Lifts the block of a key.
+    fn unblock(&mut self, index: usize, charge: &Charge<'_>, at: At<'_>) -> ChargeReply {
+        let was_blocked = self.get(index).is_some_and(|state| {
+            let was_blocked = state.is_blocked(at.now);
+            state.unblock(at.budget);
+            was_blocked
+        });
+        found(was_blocked, standing(charge.quota(), self.get(index), at.now, 0))
+    }
+}
+
+/// Returns the standing of the key without spending anything.
+#[inline]
+pub(crate) fn peek(
+    charge: &Charge<'_>,
+    state: Option<&mut KeyState>,
+    now: Timestamp,
+) -> ChargeReply {
+    unspent(charge, standing(charge.quota(), state, now, charge.cost()))
+}
+
+/// Returns the standing of a key, which has no state if it has spent nothing.
+#[inline]
+fn standing(quota: &Quota, state: Option<&mut KeyState>, now: Timestamp, units: u64) -> Standing {
+    match state {
+        Some(state) => state.standing(quota, now, units),
+        None => Standing::full(quota.capacity()),
+    }
+}
+
+fn found(is_found: bool, standing: Standing) -> ChargeReply {
+    let (units, mark) = (is_found.into(), Mark::default());
+    ChargeReply { verdict: Verdict::Passed, units, standing, mark }
+}
+
+#[inline]
+fn unspent(charge: &Charge<'_>, standing: Standing) -> ChargeReply {
+    ChargeReply { verdict: verdict(charge, &standing), units: 0, standing, mark: Mark::default() }
+}
+
+#[inline]
+fn verdict(charge: &Charge<'_>, standing: &Standing) -> Verdict {
+    if charge.cost() <= standing.remaining {
+        Verdict::Passed
+    } else if charge.cost() > charge.quota().capacity() {
+        Verdict::OverCapacity
+    } else {
+        Verdict::Refused
+    }
+}
