@@ -19,9 +19,10 @@ use std::{
 use axum::extract::ConnectInfo;
 use http::{Request, Response, StatusCode, request::Parts};
 use plimsoll::{
-    Limiter, Lookup, MemoryConfig, MemoryStore, OnFailure, Policy, RateLimitLayer, Rule,
-    TokioClock,
+    Limiter, Lookup, MemoryStore, OnFailure, Policy, RateLimitLayer, Rule,
     by::{self, Or},
+    clock::TokioClock,
+    memory::MemoryConfig,
 };
 use tokio::{
     runtime::Builder,
@@ -54,7 +55,7 @@ macro_rules! service {
         .deadline($deadline);
         let policy = Policy::new("api", "1000000/h token-bucket(1000000)");
         let rule = Rule::new(policy.unwrap(), customers.map(|id| *id).or(by::constant("others")))
-            .with_on_failure(OnFailure::Deny)
+            .on_failure(OnFailure::Deny)
             .resolve(&customers);
         let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
         let service = $front(layer.layer(service_fn(move |request: Request<()>| {

@@ -24,8 +24,9 @@ use std::{env, error::Error, net::SocketAddr, str::FromStr, time::Duration};
 
 use axum::{Router, routing::get};
 use plimsoll::{
-    Limiter, Policy, Quota, RateLimitLayer, RedisConfig, RedisStore, Regions, RegionsConfig, Rule,
+    Limiter, Policy, Quota, RateLimitLayer, RedisStore, Regions, RegionsConfig, Rule,
     by::{self, Or},
+    redis::RedisConfig,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy},

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Timestamp, store::StateId};
+use plimsoll::{clock::Timestamp, store::StateId};
 use tokio::{
     task::AbortHandle,
     time::{Instant, timeout_at},
@@ -140,7 +140,7 @@ impl Connection {
         });
         let Some(answered) = exchange.await else {
             let failure = Failure::new("PostgreSQL did not confirm a commit in time");
-            return Err(failure.with_effect(plimsoll::Effect::Unknown));
+            return Err(failure.with_effect(plimsoll::error::Effect::Unknown));
         };
         answered.map(|_| ()).map_err(|error| Failure::while_writing(&error))
     }

@@ -67,7 +67,7 @@ impl RegionsConfig {
     /// store has no fallback.
     ///
     /// The breaker of the home store counts a request as
-    /// [slow](crate::BreakerConfig::slow) only after the
+    /// [slow](crate::resilience::BreakerConfig::slow) only after the
     /// [`home_deadline`](Self::home_deadline). Of the resilience of the [`Limiter`](crate::Limiter),
     /// only the deadline is used.
     #[must_use]

@@ -44,7 +44,7 @@ use crate::{
 ///
 /// ```
 /// use plimsoll::{Limiter, Policy, Quota, Regions, RegionsConfig};
-/// # use plimsoll::{MemoryConfig, MemoryStore};
+/// # use plimsoll::{MemoryStore, memory::MemoryConfig};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), plimsoll::Error> {

@@ -31,9 +31,8 @@ async fn failures_are_reported() {
         },
     );
     let policy = Policy::new("api", "9/h").unwrap();
-    let rule = Rule::new(policy, customers.map(|id| *id))
-        .with_on_failure(OnFailure::Deny)
-        .resolve(&customers);
+    let rule =
+        Rule::new(policy, customers.map(|id| *id)).on_failure(OnFailure::Deny).resolve(&customers);
     let service =
         RateLimitLayer::new(Limiter::in_memory(), rule).layer(service_fn(|_: Request<String>| {
             ready(Ok::<_, Infallible>(Response::new(String::new())))

@@ -17,11 +17,13 @@ use futures_util::future::join_all;
 use http::{Request, Response, StatusCode, request::Parts};
 use http_body_util::Empty;
 use plimsoll::{
-    Limiter, Lookup, ManualClock, MemoryConfig, MemoryStore, OnFailure, Policy, Quota,
-    RateLimitLayer, Rule, Tiers,
+    Limiter, Lookup, MemoryStore, OnFailure, Policy, Quota, RateLimitLayer, Rule,
     by::{self, Or},
     client::PaceLayer,
+    clock::ManualClock,
+    memory::MemoryConfig,
     route,
+    rule::Tiers,
     store::{Answer, Request as StoreRequest, Store},
 };
 use plimsoll_testing::{now, policy};
@@ -231,7 +233,7 @@ async fn rules_layers_and_handlers_share_a_lookup() {
     let database = Database::new();
     // A row is used by one request only, so that each request loads it.
     let customers = database.customers().time_to_live(Duration::ZERO).max_stale(Duration::ZERO);
-    let tiers = Tiers::or_else(policy("free", "1/h")).tier("pro", policy("pro", "50/h"));
+    let tiers = Tiers::new(policy("free", "1/h")).tier("pro", policy("pro", "50/h"));
     let tiered =
         tiers.rule(customers.map(|customer| customer.plan), customers.map(|customer| customer.id));
     let layer = || {
@@ -258,7 +260,7 @@ async fn a_rule_is_asked_once_whether_it_applies() {
     let database = Database::new();
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&asked);
-    let rule = rule(&database.customers()).with_on_failure(OnFailure::Deny).only(move |_| {
+    let rule = rule(&database.customers()).on_failure(OnFailure::Deny).only(move |_| {
         counter.fetch_add(1, SeqCst);
         true
     });
@@ -332,7 +334,7 @@ async fn a_failure_means_what_the_rule_says() {
     let customers = database.customers();
     database.set(Mood::Down);
     let start = Instant::now();
-    let with = |on_failure| rule(&customers).with_on_failure(on_failure);
+    let with = |on_failure| rule(&customers).on_failure(on_failure);
     // As for an unknown client: under the quota of the policy, by the next extractor.
     let local =
         Rule::new(policy("api", "2/h"), customers.map(|it| it.id).or(by::header("x-api-key")))
@@ -367,7 +369,7 @@ async fn a_failure_means_what_the_rule_says() {
 async fn a_load_ends_at_its_deadline() {
     let database = Database::new();
     database.set(Mood::Hangs);
-    let ask = limited!(rule(&database.customers()).with_on_failure(OnFailure::Deny));
+    let ask = limited!(rule(&database.customers()).on_failure(OnFailure::Deny));
     for loads in 1..=3 {
         let start = Instant::now();
         let replies = join_all((0..10).map(|_| ask("bob"))).await;
@@ -389,7 +391,7 @@ async fn a_load_ends_at_its_deadline() {
 async fn an_expired_row_is_used_while_the_database_is_down() {
     let database = Database::new();
     let customers = database.customers().time_to_live(60 * SECOND).max_stale(300 * SECOND);
-    let ask = limited!(rule(&customers).with_on_failure(OnFailure::Deny));
+    let ask = limited!(rule(&customers).on_failure(OnFailure::Deny));
     let loaded = Instant::now();
     assert_eq!(ask("carol").await, (OK, Some(99)));
     database.set(Mood::Hangs);
@@ -414,7 +416,7 @@ async fn an_expired_row_is_used_while_the_database_is_down() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_ends_its_own_load_only() {
     let database = Database::new();
-    let ask = limited!(rule(&database.customers()).with_on_failure(OnFailure::Deny));
+    let ask = limited!(rule(&database.customers()).on_failure(OnFailure::Deny));
     assert_eq!(ask("bob").await, (OK, Some(4)));
     database.set(Mood::Panics);
     assert_eq!(ask("carol").await, (UNAVAILABLE, None));
@@ -426,7 +428,7 @@ async fn a_panic_ends_its_own_load_only() {
     let panics = Lookup::new(api_key, |_: String| -> std::future::Ready<Result<_, String>> {
         panic!("no future")
     });
-    let ask = limited!(rule(&panics).with_on_failure(OnFailure::Deny));
+    let ask = limited!(rule(&panics).on_failure(OnFailure::Deny));
     assert_eq!(ask("bob").await, (UNAVAILABLE, None));
 }
 
@@ -445,7 +447,7 @@ async fn a_load_goes_on_without_its_request() {
 #[tokio::test(start_paused = true)]
 async fn loads_are_bounded_and_take_turns() {
     let database = Database::gated();
-    let ask = limited!(rule(&database.customers().max_loads(4)).with_on_failure(OnFailure::Deny));
+    let ask = limited!(rule(&database.customers().max_loads(4)).on_failure(OnFailure::Deny));
     let invented: Vec<_> = (0..50).map(|number| format!("invented {number}")).collect();
     let flood = tokio::spawn(join_all(invented.iter().map(|key| ask(key))));
     let (bob, gate) = (tokio::spawn(ask("bob")), Arc::clone(&database.0));
@@ -463,7 +465,7 @@ async fn loads_are_bounded_and_take_turns() {
 #[tokio::test(start_paused = true)]
 async fn of_too_many_keys_at_once_the_oldest_fail() {
     let database = Database::gated();
-    let ask = limited!(rule(&database.customers()).with_on_failure(OnFailure::Deny));
+    let ask = limited!(rule(&database.customers()).on_failure(OnFailure::Deny));
     let mut flood = Vec::new();
     for number in 0..1_024 + 32 {
         flood.push(tokio::spawn(ask(&format!("{number}"))));
@@ -528,7 +530,7 @@ async fn a_load_that_runs_when_its_key_is_forgotten_is_not_stored() {
 #[test]
 fn a_runtime_that_ends_takes_its_loads_with_it() {
     let database = Database::gated();
-    let ask = limited!(rule(&database.customers()).with_on_failure(OnFailure::Deny));
+    let ask = limited!(rule(&database.customers()).on_failure(OnFailure::Deny));
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     first.block_on(async {
@@ -550,7 +552,7 @@ fn a_runtime_that_ends_takes_its_loads_with_it() {
 fn a_runtime_that_ends_ends_the_loads_that_wait() {
     let database = Database::gated();
     let customers = database.customers().max_loads(1).deadline(60 * SECOND);
-    let ask = limited!(rule(&customers).with_on_failure(OnFailure::Deny));
+    let ask = limited!(rule(&customers).on_failure(OnFailure::Deny));
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     let waiting: Vec<_> = first.block_on(async {
@@ -600,7 +602,7 @@ async fn calls_of_a_client_are_paced_by_rows() {
     let client = service_fn(|_: Request<Empty<Bytes>>| {
         ready(Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())))
     });
-    let rule = rule(&database.customers()).with_on_failure(OnFailure::Deny);
+    let rule = rule(&database.customers()).on_failure(OnFailure::Deny);
     let client = PaceLayer::new(limiter(), rule).layer(client);
     for _ in 0..5 {
         client.clone().oneshot(request("bob")).await.unwrap();
@@ -623,7 +625,7 @@ async fn the_longest_times_are_allowed() {
     let database = Database::gated();
     let customers = database.customers().deadline(Duration::MAX).max_stale(Duration::MAX);
     let customers = customers.time_to_live(Duration::MAX).unknown_for(Duration::MAX);
-    let ask = limited!(rule(&customers).with_on_failure(OnFailure::Deny));
+    let ask = limited!(rule(&customers).on_failure(OnFailure::Deny));
     let asked = join_all(["bob", "bob", "nobody"].map(&ask));
     let (replies, ()) = tokio::join!(asked, async {
         yield_now().await;

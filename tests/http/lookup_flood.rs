@@ -17,9 +17,10 @@ use std::{
 use axum::extract::ConnectInfo;
 use http::{Request, Response, StatusCode, request::Parts};
 use plimsoll::{
-    Limiter, Lookup, MemoryConfig, MemoryStore, OnFailure, Policy, RateLimitLayer, Rule,
-    TokioClock,
+    Limiter, Lookup, MemoryStore, OnFailure, Policy, RateLimitLayer, Rule,
     by::{self, ClientIp, Or},
+    clock::TokioClock,
+    memory::MemoryConfig,
 };
 use plimsoll_testing::now;
 use tokio::{
@@ -87,7 +88,7 @@ macro_rules! service {
         let customers = $customers;
         let policy = Policy::new("api", "1000000/h token-bucket(1000000)");
         let rule = Rule::new(policy.unwrap(), customers.map(|id| *id).or(by::constant("others")))
-            .with_on_failure(OnFailure::Deny)
+            .on_failure(OnFailure::Deny)
             .resolve(&customers);
         let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
         let service = $front(layer.layer(service_fn(move |request: Request<String>| {
@@ -417,9 +418,8 @@ async fn clients_behind_a_proxy_take_turns_by_the_address_that_it_names() {
     let database = Database::gated();
     let source = ClientIp::x_forwarded_for(["10.0.0.1"]).unwrap();
     let customers = database.customers().max_loads(1).client_ip(source);
-    let rule = Rule::new(policy, customers.map(|id| *id))
-        .with_on_failure(OnFailure::Deny)
-        .resolve(&customers);
+    let rule =
+        Rule::new(policy, customers.map(|id| *id)).on_failure(OnFailure::Deny).resolve(&customers);
     let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
     let service = layer.layer(service_fn(|_: Request<String>| {
         ready(Ok::<_, Infallible>(Response::new(String::new())))

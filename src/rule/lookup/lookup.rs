@@ -77,7 +77,7 @@ use crate::{
 /// A tier for each tenant. A request whose row cannot be loaded gets status 503:
 ///
 /// ```
-/// use plimsoll::{Key, Lookup, OnFailure, Policy, Quota, Rule, Tiers};
+/// use plimsoll::{Key, Lookup, OnFailure, Policy, Quota, Rule, rule::Tiers};
 ///
 /// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 /// enum Plan { Free, Pro }
@@ -86,12 +86,12 @@ use crate::{
 /// # async fn load(_host: String) -> Result<Option<Tenant>, std::io::Error> { Ok(None) }
 /// # fn main() -> Result<(), plimsoll::Error> {
 /// let tenants = Lookup::new(|parts| parts.uri.host().map(str::to_owned), load);
-/// let tiers = Tiers::or_else(Policy::new("free", Quota::per_minute(10))?)
+/// let tiers = Tiers::new(Policy::new("free", Quota::per_minute(10))?)
 ///     .tier(Plan::Pro, Policy::new("pro", Quota::per_minute(1_000))?);
 /// let rule = tiers
 ///     .rule(tenants.map(|tenant| tenant.plan), tenants.map(|tenant| Key::from(&tenant.name)))
 ///     .resolve(&tenants)
-///     .with_on_failure(OnFailure::Deny);
+///     .on_failure(OnFailure::Deny);
 /// # Ok(())
 /// # }
 /// ```
@@ -253,7 +253,7 @@ where
     }
 
     /// Returns a closure over the row of a request, for [`Rule::new`](crate::Rule::new),
-    /// [`Rule::quota`](crate::Rule::quota) or [`Tiers::rule`](crate::Tiers::rule). It returns
+    /// [`Rule::quota`](crate::Rule::quota) or [`Tiers::rule`](crate::rule::Tiers::rule). It returns
     /// `None` for a request without a row, or if the row could not be loaded.
     pub fn map<F, U>(&self, map: F) -> impl Fn(&Parts) -> Option<U> + Clone + Send + Sync + 'static
     where

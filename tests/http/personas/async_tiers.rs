@@ -13,9 +13,10 @@ use axum::{
     routing::get,
 };
 use plimsoll::{
-    Key, Limiter, Lookup, OnFailure, Policy, Quota, RateLimitLayer, Rule, Tiers,
+    Key, Limiter, Lookup, OnFailure, Policy, Quota, RateLimitLayer, Rule,
     by::{self, Or},
     route,
+    rule::Tiers,
 };
 use plimsoll_testing::web::{Client, http1, serve};
 
@@ -71,7 +72,7 @@ fn app(database: Database) -> Router {
     })
     .time_to_live(Duration::from_secs(3_600));
 
-    let tiers = Tiers::or_else(policy("anonymous", "1/h"))
+    let tiers = Tiers::new(policy("anonymous", "1/h"))
         .tier(Plan::Free, policy("free", "2/h"))
         .tier(Plan::Pro, policy("pro", "50/h"));
     let requests = tiers
@@ -84,7 +85,7 @@ fn app(database: Database) -> Router {
         Rule::new(policy("exports", "1/h"), tenants.map(|tenant| Key::from(&tenant.name)))
             .quota(tenants.and_then(|tenant| tenant.exports))
             .only(route::is("GET /exports"))
-            .with_on_failure(OnFailure::Deny)
+            .on_failure(OnFailure::Deny)
             .resolve(&tenants);
 
     let v1 = Router::new()

@@ -295,7 +295,7 @@ async fn the_description_names_both_stores() {
 
 #[test]
 fn a_configuration_that_is_out_of_range_is_an_error_with_the_range() {
-    use plimsoll::{MemoryConfig, MemoryStore, Regions};
+    use plimsoll::{MemoryStore, Regions, memory::MemoryConfig};
 
     let store = || MemoryStore::new(MemoryConfig::default());
     let error =

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use plimsoll::{
-    Effect, OnFailure, RegionsConfig,
+    OnFailure, RegionsConfig,
+    error::Effect,
     store::{BreakerStatus, Source, Verdict},
 };
 use plimsoll_testing::policy;

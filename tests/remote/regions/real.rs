@@ -6,7 +6,7 @@ use std::{
 };
 
 use plimsoll::{
-    Decision, Limiter, Policy, RedisConfig, RedisStore, Regions, RegionsConfig, Resilience,
+    Decision, Limiter, Policy, RedisStore, Regions, RegionsConfig, Resilience, redis::RedisConfig,
 };
 use plimsoll_testing::{algorithms, policy, proxy::Proxy, seed, servers::Server};
 use tokio::{
@@ -64,7 +64,7 @@ impl Servers {
             .share_percent(60)
             .resilience(Resilience::default().without_fallback());
         let regions = Regions::new(local, home, config).expect("valid");
-        Limiter::with(regions, Resilience::default().without_fallback())
+        Limiter::with_resilience(regions, Resilience::default().without_fallback())
     }
 }
 

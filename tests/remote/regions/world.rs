@@ -9,8 +9,12 @@ use std::{
 };
 
 use plimsoll::{
-    Charge, Charges, Decision, Denied, Effect, Error, ErrorKind, Limiter, ManualClock,
-    MemoryConfig, MemoryStore, Policy, Receipt, Regions, RegionsConfig, Resilience,
+    Charge, Decision, Error, Limiter, MemoryStore, Policy, Regions, RegionsConfig, Resilience,
+    clock::ManualClock,
+    decision::{Denied, Receipt},
+    error::{Effect, ErrorKind},
+    memory::MemoryConfig,
+    policy::Charges,
     store::{Answer, Request, Source, Store, Traits},
 };
 use tokio::time::sleep;
@@ -185,7 +189,7 @@ impl World {
         let region = |_| {
             let (store, config) = (Remote::new(&clock), config.clone().resilience(resilience()));
             let regions = Regions::new(store.clone(), home.clone(), config).expect("valid");
-            Region { store, limiter: Limiter::with(regions, resilience()) }
+            Region { store, limiter: Limiter::with_resilience(regions, resilience()) }
         };
         let regions = (0..regions).map(region).collect();
         Self { clock, home, regions }
