@@ -21,8 +21,11 @@ while first <= #KEYS do
     admitted = admitted and passes
   end
   if others < last and not foreign then
-    admitted = decide(operation, now, last, true, admitted)
+    local final
+    admitted, final = decide(operation, now, last, true, admitted)
     if admitted == nil then foreign = last end
+    -- Released units of one key are released together.
+    last = final or last
   end
   for charge = first, foreign and 0 or others do decide(operation, now, charge, true, admitted) end
   -- A value that this script did not write is left as it is, and so is the rest of the check.

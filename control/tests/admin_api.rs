@@ -696,14 +696,14 @@ async fn each_mistake_in_a_body_names_the_field_and_what_is_allowed() {
     assert!(service.overrides.audit(9).await.unwrap().is_empty());
 }
 
-/// A key that is a number may be written as one, and an end may be in any time zone.
+/// A key that is a number may be written as one, and so may an end.
 #[tokio::test]
-async fn numbers_and_time_zones_are_understood() {
+async fn numbers_are_understood() {
     let service = service();
     for key in [json!(42), json!("42")] {
         let set = json!({
             "policy": "rows", "key": key, "quota": "9/min", "reason": "x",
-            "until": "2099-12-31T23:30:00+05:30",
+            "until": 4_102_444_800_000_u64,
         });
         let reply = service.change("PUT", "overrides", set).await;
         assert_eq!(reply.status, 422, "more than 400 days: {}", reply.body);

@@ -144,13 +144,7 @@ impl PostgresConfig {
 
 impl fmt::Debug for PostgresConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, connections, timeout, waits_for_disk, .. } = self;
-        f.debug_struct("PostgresConfig")
-            .field("table", table)
-            .field("connections", connections)
-            .field("timeout", timeout)
-            .field("waits_for_disk", waits_for_disk)
-            .finish_non_exhaustive()
+        f.debug_struct("PostgresConfig").field("table", &self.table).finish_non_exhaustive()
     }
 }
 

@@ -1,14 +1,14 @@
 //! One connection to the server, and its statements.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     future::Future,
     pin::{Pin, pin},
     task::Poll,
     time::Duration,
 };
 
-use plimsoll::{clock::Timestamp, store::StateId};
+use plimsoll::{Timestamp, store::StateId};
 use tokio::{
     task::AbortHandle,
     time::{Instant, timeout_at},
@@ -36,7 +36,7 @@ pub(crate) struct Row {
 pub(crate) struct Connection {
     client: Client,
     /// The task that writes to the socket and reads from it.
-    driver: AbortHandle,
+    _driver: Task,
     timeout: Duration,
     lock: Statement,
     read: Statement,
@@ -51,11 +51,10 @@ type Driver = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 impl Connection {
     /// Connects, and creates the table if it is not there.
     pub(crate) async fn open(config: &PostgresConfig) -> Result<Self, Failure> {
-        let timeout = config.timeout;
+        let (timeout, table) = (config.timeout, &config.table);
         let opened = within(timeout, async {
             let (client, driver) = connect(config).await?;
-            let driver = tokio::spawn(driver).abort_handle();
-            let table = &config.table;
+            let driver = Task(tokio::spawn(driver).abort_handle());
             set_up(&client, config).await?;
             let read = format!(
                 "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, t.id, t.state \
@@ -70,20 +69,16 @@ impl Connection {
                 "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE keep_until < $1 \
                  LIMIT {MAX_REMOVED} FOR UPDATE SKIP LOCKED)"
             );
+            let lock = "SELECT pg_advisory_xact_lock(name) FROM unnest($1::bigint[]) AS name";
             let (lock, read, write, remove) = try_join!(
-                client.prepare(
-                    "SELECT pg_advisory_xact_lock(name) FROM unnest($1::bigint[]) AS name"
-                ),
+                client.prepare(lock),
                 client.prepare(&read),
                 client.prepare(&write),
                 client.prepare(&remove),
             )?;
-            Ok(Self { client, driver, timeout, lock, read, write, remove })
+            Ok(Self { client, _driver: driver, timeout, lock, read, write, remove })
         });
-        opened
-            .await
-            .ok_or_else(|| Failure::new("PostgreSQL did not answer in time"))?
-            .map_err(|error: Error| Failure::from(&error))
+        opened.await
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -109,28 +104,23 @@ impl Connection {
                 self.client.query(&self.read, &ids),
             )
         });
-        let answered =
-            exchange.await.ok_or_else(|| Failure::new("PostgreSQL did not answer in time"))?;
-        let (_, _, rows) = answered.map_err(|error| Failure::from(&error))?;
+        let (_, _, rows) = exchange.await?;
         let (mut time, mut states) = (0, HashMap::new());
         for row in &rows {
-            time = row.get::<_, i64>(0).max(time);
-            let id = row.get::<_, Option<&[u8]>>(1).and_then(|id| StateId::try_from(id).ok());
-            if let Some(id) = id {
-                states.insert(id, row.get::<_, &[u8]>(2).to_vec());
+            time = row.try_get::<_, i64>(0)?.max(time);
+            let id = row.try_get::<_, Option<&[u8]>>(1)?;
+            if let Some(Ok(id)) = id.map(StateId::try_from) {
+                states.insert(id, row.try_get(2)?);
             }
         }
         Ok((Timestamp::from_micros(time.unsigned_abs()), states))
     }
 
     /// Writes states and commits, in one exchange.
-    pub(crate) async fn commit(&self, rows: &HashMap<StateId, Row>) -> Result<(), Failure> {
-        // In one order, so that two transactions never wait for each other's rows.
-        let mut sorted: Vec<_> = rows.iter().collect();
-        sorted.sort_unstable_by_key(|(id, _)| **id);
-        let ids: Vec<&[u8]> = sorted.iter().map(|(id, _)| id.as_slice()).collect();
-        let states: Vec<&[u8]> = sorted.iter().map(|(_, row)| row.state.as_slice()).collect();
-        let kept: Vec<i32> = sorted.iter().map(|(_, row)| keep_until(row.expires_at) + 2).collect();
+    pub(crate) async fn commit(&self, rows: &BTreeMap<StateId, Row>) -> Result<(), Failure> {
+        let ids: Vec<&[u8]> = rows.keys().map(StateId::as_slice).collect();
+        let states: Vec<&[u8]> = rows.values().map(|row| row.state.as_slice()).collect();
+        let kept: Vec<i32> = rows.values().map(|row| keep_until(row.expires_at) + 2).collect();
         let columns: [Parameter<'_>; 3] = [&ids, &states, &kept];
         let exchange = within(self.timeout, async {
             try_join!(
@@ -138,11 +128,7 @@ impl Connection {
                 self.client.batch_execute("COMMIT"),
             )
         });
-        let Some(answered) = exchange.await else {
-            let failure = Failure::new("PostgreSQL did not confirm a commit in time");
-            return Err(failure.with_effect(plimsoll::error::Effect::Unknown));
-        };
-        answered.map(|_| ()).map_err(|error| Failure::while_writing(&error))
+        exchange.await.map(|_| ()).map_err(Failure::of_commit)
     }
 
     /// Ends a transaction that has changed nothing, without waiting for the answer.
@@ -156,9 +142,12 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+/// A task that ends with its owner.
+struct Task(AbortHandle);
+
+impl Drop for Task {
     fn drop(&mut self) {
-        self.driver.abort();
+        self.0.abort();
     }
 }
 
@@ -212,8 +201,14 @@ fn keep_until(time: Timestamp) -> i32 {
 }
 
 /// Waits for `answer` at most so long.
-async fn within<T>(timeout: Duration, answer: impl Future<Output = T>) -> Option<T> {
-    timeout_at(Instant::now() + timeout, answer).await.ok()
+async fn within<T>(
+    timeout: Duration,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Failure> {
+    match timeout_at(Instant::now() + timeout, answer).await {
+        Ok(answered) => answered.map_err(Failure::from),
+        Err(_) => Err(Failure::new("PostgreSQL did not answer in time")),
+    }
 }
 
 /// Sends a request at its first poll. Its answer is read and dropped by the driver.

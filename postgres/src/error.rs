@@ -12,22 +12,23 @@ pub(crate) struct Failure {
     kind: ErrorKind,
     message: String,
     effect: Effect,
+    /// The server has answered that it did nothing, and lives.
+    is_rejected: bool,
 }
 
 impl Failure {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { kind: ErrorKind::Unavailable, message: message.into(), effect: Effect::None }
+        Self {
+            kind: ErrorKind::Unavailable,
+            message: message.into(),
+            effect: Effect::None,
+            is_rejected: false,
+        }
     }
 
-    /// Returns the failure of a batch whose changes may have been committed.
-    pub(crate) fn with_effect(self, effect: Effect) -> Self {
-        Self { effect, ..self }
-    }
-
-    /// Returns the failure of a batch whose changes were sent. The server has rejected them if it says so.
-    pub(crate) fn while_writing(error: &tokio_postgres::Error) -> Self {
-        let effect = if error.as_db_error().is_some() { Effect::None } else { Effect::Unknown };
-        Self::from(error).with_effect(effect)
+    /// Returns the failure of a batch that may have been committed, unless the server has rejected it.
+    pub(crate) fn of_commit(self) -> Self {
+        Self { effect: if self.is_rejected { Effect::None } else { Effect::Unknown }, ..self }
     }
 
     pub(crate) fn to_error(&self) -> Error {
@@ -35,8 +36,8 @@ impl Failure {
     }
 }
 
-impl From<&tokio_postgres::Error> for Failure {
-    fn from(error: &tokio_postgres::Error) -> Self {
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
         let Some(answer) = error.as_db_error() else {
             // Its sources may name an address.
             return Self::new(format!("PostgreSQL: {error}"));
@@ -51,7 +52,13 @@ impl From<&tokio_postgres::Error> for Failure {
             &SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN => ErrorKind::Unsupported,
             _ => ErrorKind::Unavailable,
         };
-        let message = format!("PostgreSQL: {} ({})", answer.message(), answer.code().code());
-        Self { kind, message, effect: Effect::None }
+        let code = answer.code().code();
+        // A server that ends may have committed before.
+        let is_rejected = !code.starts_with("57P");
+        Self {
+            kind,
+            is_rejected,
+            ..Self::new(format!("PostgreSQL: {} ({code})", answer.message()))
+        }
     }
 }

@@ -38,7 +38,7 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// Returns the error of the first connection. It is of the kind [`Invalid`](plimsoll::error::ErrorKind::Invalid)
+    /// Returns the error of the first connection. It is of the kind [`Invalid`](plimsoll::ErrorKind::Invalid)
     /// if the name of the table is.
     ///
     /// # Panics
@@ -55,7 +55,7 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// An error of the kind [`Invalid`](plimsoll::error::ErrorKind::Invalid) if the name of the table is.
+    /// An error of the kind [`Invalid`](plimsoll::ErrorKind::Invalid) if the name of the table is.
     ///
     /// # Panics
     ///
@@ -94,7 +94,7 @@ impl Store for PostgresStore {
         Answer::pending(async move {
             answer.await.unwrap_or_else(|_| {
                 let failure = Failure::new("the runtime of the store has ended");
-                Err(failure.with_effect(plimsoll::error::Effect::Unknown).to_error())
+                Err(failure.of_commit().to_error())
             })
         })
     }
@@ -110,10 +110,6 @@ impl Store for PostgresStore {
 
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { queues, table, .. } = &*self.0;
-        f.debug_struct("PostgresStore")
-            .field("table", table)
-            .field("connections", &queues.len())
-            .finish_non_exhaustive()
+        f.debug_struct("PostgresStore").field("table", &self.0.table).finish_non_exhaustive()
     }
 }

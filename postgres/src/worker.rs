@@ -1,7 +1,7 @@
 //! A worker: it owns one connection, and decides the requests of its queue in batches.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -48,7 +48,7 @@ pub(crate) struct Worker {
 }
 
 /// The replies to the requests of a batch, and the states that they have changed.
-type Decided = (Vec<Result<StoreReply, Error>>, HashMap<StateId, Row>);
+type Decided = (Vec<Result<StoreReply, Error>>, BTreeMap<StateId, Row>);
 
 impl Worker {
     pub(crate) fn new(config: Arc<PostgresConfig>, connection: Option<Connection>) -> Self {
@@ -120,7 +120,7 @@ impl Worker {
 
 /// Executes the requests of a batch one after the other.
 fn decided(batch: &[Job], mut states: HashMap<StateId, Vec<u8>>, time: Timestamp) -> Decided {
-    let mut changed = HashMap::new();
+    let mut changed = BTreeMap::new();
     let replies = batch.iter().map(|job| {
         let step = job.step.run(time, |id| states.get(id).map(Vec::as_slice));
         let (reply, changes) = step?;

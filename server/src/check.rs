@@ -22,15 +22,15 @@ pub fn check(settings: &Settings) -> Result<String, ServerError> {
     validate(settings)?;
     let limits = Limits::read(settings)?;
     check_redis(settings)?;
-    let count = limits.registry().policies().len();
+    let count = limits.registry.policies().len();
     let policies = if count == 1 { "policy" } else { "policies" };
     let valid = format!("the settings and the limits are valid: {count} {policies}");
-    let valid = match limits.domains() {
+    let valid = match limits.envoy.as_ref().map_or(0, EnvoyConfig::domains) {
         0 => valid,
         1 => format!("{valid}, 1 domain of envoyproxy/ratelimit"),
         domains => format!("{valid}, {domains} domains of envoyproxy/ratelimit"),
     };
-    let warnings = limits.warnings().iter().map(|warning| format!("\nwarning: {warning}"));
+    let warnings = limits.warnings.iter().map(|warning| format!("\nwarning: {warning}"));
     Ok(valid + &warnings.collect::<String>())
 }
 

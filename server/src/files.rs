@@ -9,7 +9,6 @@ use std::{
 
 use plimsoll_control::Format;
 use serde::de::IgnoredAny;
-use serde_json::Value;
 
 use crate::{envoy::MAX_FILE_BYTES, folder, settings::Settings};
 
@@ -90,23 +89,13 @@ impl Files {
 /// Returns whether a file has the field `domain`. One that cannot be read or parsed is reported by what reads it.
 fn has_domain(file: &Path) -> bool {
     let Ok(text) = text(file) else { return false };
-    match Format::of_path(file) {
-        Some(Format::Toml) => false,
-        Some(Format::Json) => {
-            serde_json::from_str::<Value>(&text).is_ok_and(|value| value.get("domain").is_some())
-        }
-        // A file of envoyproxy/ratelimit may have any name.
-        _ => {
-            if let Ok(fields) = serde_saphyr::from_str::<BTreeMap<String, IgnoredAny>>(&text) {
-                return fields.contains_key("domain");
-            }
-            // The text does not parse. Unless it is in flow style, its fields begin in the first column.
-            let field = |line: &str| {
-                line.split(':').next().map(|it| it.trim_matches(['"', '\'', ' ']).to_owned())
-            };
-            text.lines()
-                .any(|line| !line.starts_with(' ') && field(line).as_deref() == Some("domain"))
-        }
+    if Format::of_path(file) == Some(Format::Toml) {
+        return false;
+    }
+    // A file of envoyproxy/ratelimit may have any name, and JSON is YAML.
+    match serde_saphyr::from_str::<BTreeMap<String, IgnoredAny>>(&text) {
+        Ok(fields) => fields.contains_key("domain"),
+        Err(_) => text.lines().any(|line| line.starts_with("domain:")),
     }
 }
 

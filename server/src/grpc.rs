@@ -18,10 +18,10 @@ const HEALTH: &str = "/grpc.health.v1.Health/";
 /// all policies, because the services name policies by descriptors.
 pub(crate) fn router(services: Routes, clients: Clients) -> Router {
     let router = services.prepare().into_axum_router();
-    match clients.is_empty() {
-        true => router,
-        false => router.layer(from_fn_with_state(clients, authorize)),
+    if clients.is_empty() {
+        return router;
     }
+    router.layer(from_fn_with_state(clients, authorize))
 }
 
 /// Returns the answer to a call that was not answered in time.

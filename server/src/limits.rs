@@ -17,13 +17,13 @@ pub const DEFAULT_CONFIG: &str = include_str!("../config/default.toml");
 /// The files with limits, and the store that they name.
 pub(crate) struct Limits {
     /// At least one. The first is the one that the admin page shows.
-    configs: Vec<Config>,
-    registry: Registry,
-    store: StoreConfig,
+    pub(crate) configs: Vec<Config>,
+    pub(crate) registry: Registry,
+    pub(crate) store: StoreConfig,
     /// The files of envoyproxy/ratelimit.
-    envoy: Option<EnvoyConfig>,
+    pub(crate) envoy: Option<EnvoyConfig>,
     /// The warnings for the operator. The service starts all the same.
-    warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Limits {
@@ -36,9 +36,10 @@ impl Limits {
         let registry = Registry::default();
         let files = Files::find(settings)?;
         let warnings = settings.warnings.clone();
-        let envoy = match files.envoy.is_empty() {
-            true => None,
-            false => Some(EnvoyConfig::load(&files.envoy, settings.envoy.clone())?),
+        let envoy = if files.envoy.is_empty() {
+            None
+        } else {
+            Some(EnvoyConfig::load(&files.envoy, settings.envoy.clone())?)
         };
         let configs = match files.limits {
             // Beside files of envoyproxy/ratelimit, there are no policies by default.
@@ -75,26 +76,6 @@ impl Limits {
         Ok(Some(Envoy::new_registered(config, limiter, registry, activity.clone())?))
     }
 
-    /// Returns the warnings for the operator. The service starts all the same.
-    pub(crate) fn warnings(&self) -> &[String] {
-        &self.warnings
-    }
-
-    /// Returns the number of domains of envoyproxy/ratelimit.
-    pub(crate) fn domains(&self) -> usize {
-        self.envoy.as_ref().map_or(0, EnvoyConfig::domains)
-    }
-
-    /// Returns the policies by name.
-    pub(crate) fn registry(&self) -> &Registry {
-        &self.registry
-    }
-
-    /// Returns the file that the admin page shows.
-    pub(crate) fn first(&self) -> &Config {
-        &self.configs[0]
-    }
-
     /// Returns whether other instances share the store.
     pub(crate) fn is_shared(&self) -> bool {
         self.store.kind() != StoreKind::Memory
@@ -103,15 +84,6 @@ impl Limits {
     /// Follows changes of the files.
     pub(crate) fn watch(&self) {
         self.configs.iter().for_each(Config::watch);
-    }
-
-    /// Connects to the store.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store cannot be reached, and need not be at the start.
-    pub(crate) async fn connect(&self) -> Result<Limiter, LimitsError> {
-        Ok(self.store.connect().await?)
     }
 
     /// Connects to the overrides of operators.

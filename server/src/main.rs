@@ -5,27 +5,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use plimsoll_server::{
     DEFAULT_CONFIG, Server, ServerError, check, install_logs, lint_envoy,
-    settings::{Action, Flags, Settings},
+    settings::{Flags, Settings},
 };
 
 fn main() -> ExitCode {
-    let flags = Flags::parse();
-    let action = flags.action();
-    let done = match action {
-        Action::PrintDefaultConfig => {
-            print!("{DEFAULT_CONFIG}");
-            Ok(())
-        }
-        Action::Check => flags.settings().map_err(Into::into).and_then(|settings| {
-            println!("{}", check(&settings)?);
-            Ok(())
-        }),
-        Action::LintEnvoy(path) => flags.settings().map_err(Into::into).and_then(|settings| {
-            lint_envoy(&path, settings.envoy).map(|report| println!("{report}"))
-        }),
-        Action::Serve => flags.settings().map_err(Into::into).and_then(serve),
-    };
-    match done {
+    match run(Flags::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let error = error.to_string();
@@ -33,6 +17,23 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(flags: Flags) -> Result<(), ServerError> {
+    let (is_check, path) = (flags.check, flags.lint_envoy.clone());
+    if flags.print_default_config {
+        print!("{DEFAULT_CONFIG}");
+        return Ok(());
+    }
+    let settings = flags.settings()?;
+    if let Some(path) = path {
+        println!("{}", lint_envoy(&path, settings.envoy)?);
+    } else if is_check {
+        println!("{}", check(&settings)?);
+    } else {
+        serve(settings)?;
+    }
+    Ok(())
 }
 
 fn serve(settings: Settings) -> Result<(), ServerError> {

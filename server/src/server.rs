@@ -57,18 +57,19 @@ impl Server {
         // The recorder comes first, so that it receives all metrics.
         let metrics = Metrics::install()?;
         let limits = Limits::read(&settings)?;
-        for warning in limits.warnings() {
+        for warning in &limits.warnings {
             tracing::warn!(target: "plimsoll", "{warning}");
         }
-        let limiter = limits.connect().await?;
+        let limiter = limits.store.connect().await?;
         let overrides = limits.overrides(&limiter, &settings).await?;
-        let (overrides, offenders) = match settings.shows_keys {
-            true => (overrides.show_keys(), Offenders::new(OFFENDERS).show_keys()),
-            false => (overrides, Offenders::new(OFFENDERS)),
+        let (overrides, offenders) = if settings.shows_keys {
+            (overrides.show_keys(), Offenders::new(OFFENDERS).show_keys())
+        } else {
+            (overrides, Offenders::new(OFFENDERS))
         };
         offenders.share(&overrides);
         let activity = Activity::new(offenders);
-        let (registry, decisions) = (limits.registry().clone(), activity.clone());
+        let (registry, decisions) = (limits.registry.clone(), activity.clone());
         let api = Api::new(registry, limiter.clone(), decisions, &settings)?;
         if limits.is_shared() && settings.receipt_secret.is_none() {
             tracing::warn!(
@@ -169,7 +170,7 @@ impl Server {
     fn admin_router(&self, address: SocketAddr) -> Router {
         let access = self.operators(address);
         let config = AdminConfig::new(self.overrides.clone(), self.activity.clone(), access);
-        let config = config.config(self.limits.first());
+        let config = config.config(&self.limits.configs[0]);
         let config = match &self.settings.instance {
             Some(name) => config.instance(name),
             None => config,

@@ -18,11 +18,20 @@
 use std::cmp::Ordering;
 
 use super::{
-    MemoryBudget, Refund, Snapshot,
+    MemoryBudget, Refund, Snapshot, StateMachine,
     bytes::Numbers,
+    math::bucket_end,
     packed_log::{LogHeader, PackedLog, Record, Records, TIME_BITS},
 };
-use crate::decision::Mark;
+use crate::{
+    clock::Timestamp,
+    decision::Mark,
+    quota::{Algorithm, Quota},
+};
+
+/// The most records of a sliding log before its times are rounded, and then the edges in a window. The Lua
+/// twins are `sliding_log.lua` and `ring.lua`.
+const RECORDS: u64 = 10_000;
 
 /// The first record of a new log has the number `8 * (time of the charge % SEED_PERIOD_MICROS)`.
 ///
@@ -47,6 +56,8 @@ pub(crate) struct TrailingWindow {
     limit: u64,
     /// The window of the quota.
     window: u64,
+    /// The edges in a window to which times are rounded up, 0 if they are exact.
+    edges: u64,
     /// The time by which all records have left if the window has changed since the last charge, and
     /// `u64::MAX` otherwise. If the window has grown, the open bucket ends at the last charge, and its
     /// units leave one old window later. If the window has shrunk, they leave no later than a charge
@@ -61,16 +72,8 @@ pub(crate) struct TrailingWindow {
 }
 
 impl TrailingWindow {
-    pub(crate) fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    pub(crate) fn window(&self) -> u64 {
-        self.window
-    }
-
     /// Returns the number of records that still count.
-    pub(crate) fn records(&self) -> u64 {
+    pub(super) fn records(&self) -> u64 {
         u64::from(self.log.len) - self.first as u64
     }
 
@@ -109,29 +112,130 @@ impl LogHeader {
     }
 }
 
+impl StateMachine for Ring {
+    type Snapshot = TrailingWindow;
+
+    /// Treats all units as charged at `now` if the clock has been set back: the last charge is later
+    /// than `now` by more than its window.
+    #[inline]
+    fn heal(&mut self, now: Timestamp) {
+        let (seen, window) = self.0.seen_and_window();
+        if seen > now.as_micros() + window {
+            self.move_to(now.as_micros());
+        }
+    }
+
+    #[inline]
+    fn snapshot(&self, quota: &Quota, now: Timestamp) -> TrailingWindow {
+        let (limit, window) = (quota.limit(), quota.window_micros());
+        self.trailing(limit, window, edges(quota), now.as_micros(), quota.is_concurrent())
+    }
+
+    fn wait(&self, trailing: &TrailingWindow, units: u64) -> u64 {
+        let TrailingWindow { ref log, limit, now, first, base, used, .. } = *trailing;
+        let must_leave = (used + units).saturating_sub(limit);
+        if must_leave == 0 {
+            return 0;
+        }
+        let records = self.0.records(log);
+        let too_few =
+            |index: usize| u64::from(records.get(index).total().wrapping_sub(base)) < must_leave;
+        // Most often the oldest record suffices, or, for all units to be free, it takes the newest.
+        let newest = log.len as usize - 1;
+        let index = match first {
+            _ if !too_few(first) => first,
+            _ if too_few(newest - 1) => newest,
+            _ => partition_point(first, newest, too_few),
+        };
+        trailing.leaves(records, index).saturating_sub(now)
+    }
+
+    #[inline]
+    fn charge(
+        &mut self,
+        trailing: &mut TrailingWindow,
+        units: u64,
+        budget: &dyn MemoryBudget,
+    ) -> Mark {
+        Mark(self.push(trailing, units, budget), 0, 0)
+    }
+
+    /// Refunds units of the record that the charge is in, if that still counts.
+    fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
+        let TrailingWindow { ref log, first, base, .. } = self.snapshot(quota, now);
+        self.subtract(log, first, base, refund.mark, refund.units)
+    }
+
+    fn expires_at(&self) -> Timestamp {
+        let log = self.0.header();
+        let newest = self.0.records(&log).newest();
+        Timestamp::from_micros(newest.map_or(0, |last| log.time(last) + log.window))
+    }
+
+    fn outstanding(&self, now: Timestamp) -> u64 {
+        let (_, window) = self.0.seen_and_window();
+        self.trailing(0, window, 0, now.as_micros(), false).used
+    }
+
+    fn outstanding_of(quota: &Quota, _: u32, units: u64, since: u64, now: u64) -> u64 {
+        if now < stamp(quota, since) + quota.window_micros() { units } else { 0 }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.0.heap_bytes()
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        self.0.write_all(bytes);
+    }
+
+    fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
+        PackedLog::read_all(numbers).map(Self)
+    }
+}
+
+/// Returns the edges in a window to which the times of a log are rounded up, 0 if they are exact.
+#[inline]
+fn edges(quota: &Quota) -> u64 {
+    match quota.algorithm() {
+        Algorithm::SlidingBuckets(n) => n.into(),
+        _ if quota.limit() > RECORDS && quota.window_micros() > RECORDS => RECORDS,
+        _ => 0,
+    }
+}
+
+/// Returns the stamp of a charge at `time`.
+pub(super) fn stamp(quota: &Quota, time: u64) -> u64 {
+    rounded_up(quota.window_micros(), edges(quota), time)
+}
+
+#[inline]
+fn rounded_up(window: u64, edges: u64, time: u64) -> u64 {
+    if edges == 0 { time } else { bucket_end(window, edges, time) }
+}
+
 impl Ring {
-    /// Returns a snapshot of the log at `now`. A charge at `time` has the stamp `stamp(time)`: `time`, or
-    /// later if times are rounded up. A log of units in flight passes over its
+    /// Returns a snapshot of the log at `now`. A log of units in flight passes over its
     /// [refunded](first_in_flight) records.
-    pub(crate) fn trailing(
+    fn trailing(
         &self,
         limit: u64,
         window: u64,
+        edges: u64,
         now: u64,
         is_in_flight: bool,
-        stamp: impl FnOnce(u64) -> u64,
     ) -> TrailingWindow {
         let log = self.0.header();
         let records = self.0.records(&log);
         let seen = now.max(log.seen);
         let all_left = match window.cmp(&log.window) {
-            Ordering::Less => stamp(log.seen) + window,
+            Ordering::Less => rounded_up(window, edges, log.seen) + window,
             Ordering::Equal => u64::MAX,
             Ordering::Greater => log.seen + log.window,
         };
         let (first, base) = (0, log.base);
         let mut trailing =
-            TrailingWindow { log, limit, window, all_left, now, first, base, used: 0 };
+            TrailingWindow { log, limit, window, edges, all_left, now, first, base, used: 0 };
         // In most calls no record has left, or few at the front.
         if log.len > 0 && trailing.leaves(records, 0) <= seen {
             let has_left = |index| trailing.leaves(records, index) <= seen;
@@ -146,20 +250,21 @@ impl Ring {
         trailing
     }
 
-    /// Charges units, and returns the number of their record. `stamp` is that of
-    /// [`trailing`](Self::trailing).
-    pub(crate) fn push(
+    /// Charges units, and returns the number of their record.
+    fn push(
         &mut self,
         trailing: &mut TrailingWindow,
-        stamp: impl FnOnce(u64) -> u64,
         units: u64,
         budget: &dyn MemoryBudget,
     ) -> u64 {
         let before = self.heap_bytes();
+        let window = trailing.window;
+        let is_full = trailing.records() >= RECORDS && window > RECORDS;
+        let edges = if trailing.edges == 0 && is_full { RECORDS } else { trailing.edges };
         self.drop_expired(trailing);
         self.lower_newest(trailing);
         let log = &mut trailing.log;
-        log.set_window(trailing.window);
+        log.set_window(window);
         log.seen = log.seen.max(trailing.now);
         if log.len == 0 {
             log.head = log.head.max(log.seen % SEED_PERIOD_MICROS * 8);
@@ -167,7 +272,7 @@ impl Ring {
         let records = self.0.records(log);
         let newest = records.newest().map_or(0, |last| log.time(last));
         let begins_life = log.old_records == log.len;
-        let stamp = if newest > log.seen { newest } else { stamp(log.seen) };
+        let stamp = if newest > log.seen { newest } else { rounded_up(window, edges, log.seen) };
         // A forced charge stops counting where the running total would wrap.
         let units = units.min(u64::from(u32::MAX) - trailing.used) as u32;
         let record = Record::new(stamp, log.total(records).wrapping_add(units));
@@ -188,12 +293,6 @@ impl Ring {
         (trailing.all_left, trailing.first, trailing.base) = (u64::MAX, 0, log.base);
         trailing.used += u64::from(units);
         log.head + u64::from(log.len) - 1
-    }
-
-    /// Refunds units of the record that the charge is in, if that still counts.
-    pub(crate) fn refund(&mut self, trailing: &TrailingWindow, refund: &Refund) -> u64 {
-        let TrailingWindow { ref log, first, base, .. } = *trailing;
-        self.subtract(log, first, base, refund.mark, refund.units)
     }
 
     /// Refunds units of the record that the charge is in. Units that count no longer are subtracted as well,
@@ -231,16 +330,6 @@ impl Ring {
         u64::from(units)
     }
 
-    /// Treats all units as charged at `now` if the clock has been set back: the last charge is later
-    /// than `now` by more than its window.
-    #[inline]
-    pub(crate) fn heal(&mut self, now: u64) {
-        let (seen, window) = self.0.seen_and_window();
-        if seen > now + window {
-            self.move_to(now);
-        }
-    }
-
     /// Treats all units as charged at `now`.
     #[cold]
     fn move_to(&mut self, now: u64) {
@@ -252,30 +341,6 @@ impl Ring {
         }
         (log.old_records, log.seen) = (0, now);
         self.0.write(&mut log);
-    }
-
-    /// Returns the time from which no record counts.
-    pub(crate) fn expires_at(&self) -> u64 {
-        let log = self.0.header();
-        self.0.records(&log).newest().map_or(0, |last| log.time(last) + log.window)
-    }
-
-    /// Units that still count.
-    pub(crate) fn outstanding(&self, now: u64) -> u64 {
-        let (_, window) = self.0.seen_and_window();
-        self.trailing(0, window, now, false, |time| time).used
-    }
-
-    pub(crate) fn heap_bytes(&self) -> usize {
-        self.0.heap_bytes()
-    }
-
-    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
-        self.0.write_all(bytes);
-    }
-
-    pub(super) fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
-        PackedLog::read_all(numbers).map(Self)
     }
 
     /// Drops the records that no longer count, and memory that only an earlier burst needed.
@@ -321,26 +386,6 @@ impl Ring {
             self.0.resize(log, capacity);
         }
         allowed
-    }
-
-    /// Returns the wait in microseconds until `units` are free.
-    pub(crate) fn wait(&self, trailing: &TrailingWindow, units: u64) -> u64 {
-        let TrailingWindow { ref log, limit, now, first, base, used, .. } = *trailing;
-        let must_leave = (used + units).saturating_sub(limit);
-        if must_leave == 0 {
-            return 0;
-        }
-        let records = self.0.records(log);
-        let too_few =
-            |index: usize| u64::from(records.get(index).total().wrapping_sub(base)) < must_leave;
-        // Most often the oldest record suffices, or, for all units to be free, it takes the newest.
-        let newest = log.len as usize - 1;
-        let index = match first {
-            _ if !too_few(first) => first,
-            _ if too_few(newest - 1) => newest,
-            _ => partition_point(first, newest, too_few),
-        };
-        trailing.leaves(records, index).saturating_sub(now)
     }
 }
 
@@ -395,12 +440,12 @@ mod tests {
     }
 
     fn used(ring: &Ring, window: u64, now: u64) -> u64 {
-        ring.trailing(u64::MAX, window, now, false, |time| time).used
+        ring.trailing(u64::MAX, window, 0, now, false).used
     }
 
     fn charge(ring: &mut Ring, window: u64, now: u64, units: u64, budget: &dyn MemoryBudget) {
-        let mut trailing = ring.trailing(u64::MAX, window, now, false, |time| time);
-        ring.push(&mut trailing, |time| time, units, budget);
+        let mut trailing = ring.trailing(u64::MAX, window, 0, now, false);
+        ring.push(&mut trailing, units, budget);
     }
 
     #[test]

@@ -25,104 +25,19 @@
 //! - The bound holds from the change on for the units charged after it, because each of them counts
 //!   for the whole new window. Once one new window has passed, it holds for all units.
 
-use super::{
-    MemoryBudget, Refund, StateMachine,
-    bytes::Numbers,
-    math::bucket_end,
-    ring::{Ring, TrailingWindow},
-};
-use crate::{clock::Timestamp, decision::Mark, quota::Quota};
-
-/// The most records of a log before times are rounded, and the edges in a window. The Lua twins are
-/// `sliding_log.lua` and `ring.lua`.
-const RECORDS: u64 = 10_000;
-
-#[cfg_attr(test, derive(Clone))]
-#[derive(Debug, Default)]
-pub(crate) struct SlidingLog(Ring);
-
-impl SlidingLog {
-    /// Releases units in flight.
-    pub(crate) fn release(&mut self, mark: Mark, units: u64) {
-        self.0.release(mark, units);
-    }
-}
-
-impl StateMachine for SlidingLog {
-    type Snapshot = TrailingWindow;
-
-    #[inline]
-    fn heal(&mut self, now: Timestamp) {
-        self.0.heal(now.as_micros());
-    }
-
-    #[inline]
-    fn snapshot(&self, quota: &Quota, now: Timestamp) -> TrailingWindow {
-        let (limit, window) = (quota.limit(), quota.window_micros());
-        let stamp = |time| stamp(limit, window, time);
-        self.0.trailing(limit, window, now.as_micros(), quota.is_concurrent(), stamp)
-    }
-
-    fn wait(&self, trailing: &TrailingWindow, units: u64) -> u64 {
-        self.0.wait(trailing, units)
-    }
-
-    #[inline]
-    fn charge(
-        &mut self,
-        trailing: &mut TrailingWindow,
-        units: u64,
-        budget: &dyn MemoryBudget,
-    ) -> Mark {
-        let (limit, window) = (trailing.limit(), trailing.window());
-        let records = trailing.records() + 1;
-        let stamp = |now| stamp(limit.max(records), window, now);
-        Mark(self.0.push(trailing, stamp, units, budget), 0, 0)
-    }
-
-    fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
-        let trailing = self.snapshot(quota, now);
-        self.0.refund(&trailing, refund)
-    }
-
-    fn expires_at(&self) -> Timestamp {
-        Timestamp::from_micros(self.0.expires_at())
-    }
-
-    fn outstanding(&self, now: Timestamp) -> u64 {
-        self.0.outstanding(now.as_micros())
-    }
-
-    fn outstanding_of(quota: &Quota, _: u32, units: u64, since: u64, now: u64) -> u64 {
-        let window = quota.window_micros();
-        if now < stamp(quota.limit(), window, since) + window { units } else { 0 }
-    }
-
-    fn heap_bytes(&self) -> usize {
-        self.0.heap_bytes()
-    }
-
-    fn write(&self, bytes: &mut Vec<u8>) {
-        self.0.write(bytes);
-    }
-
-    fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
-        Ring::read(numbers).map(Self)
-    }
-}
-
-/// Returns the stamp of a charge at `time` in a log of up to `most` records.
-#[inline]
-pub(super) fn stamp(most: u64, window: u64, time: u64) -> u64 {
-    if most > RECORDS && window > RECORDS { bucket_end(window, RECORDS, time) } else { time }
-}
+/// A log whose times are exact up to a limit of 10,000.
+pub(crate) type SlidingLog = super::ring::Ring;
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::algorithm::{Snapshot, UnlimitedMemory};
+    use crate::{
+        algorithm::{Refund, Snapshot, StateMachine, UnlimitedMemory},
+        clock::Timestamp,
+        quota::Quota,
+    };
 
     /// A burst of as many records as have exact times, then a charge for each edge of a window.
     #[test]

@@ -6,8 +6,8 @@
 //! [follows](Ahead::wait) from that.
 
 use super::{
-    math::{bucket_end, mul_div, mul_div_ceil, next_edge},
-    sliding_log::stamp,
+    math::{mul_div, mul_div_ceil, next_edge},
+    ring::stamp,
 };
 use crate::{
     clock::Timestamp,
@@ -158,8 +158,7 @@ fn returns_at_once(quota: &Quota) -> bool {
 fn returned_at(quota: &Quota, time: u64) -> u64 {
     let (limit, window) = (quota.limit(), quota.window_micros());
     match quota.algorithm() {
-        Algorithm::SlidingLog => stamp(limit, window, time) + window,
-        Algorithm::SlidingBuckets(n) => bucket_end(window, n.into(), time) + window,
+        Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) => stamp(quota, time) + window,
         Algorithm::SlidingCounter => next_edge(time, window) + window,
         Algorithm::FixedWindow => next_edge(time, window),
         Algorithm::TokenBucket { .. } => time + window.div_ceil(limit),

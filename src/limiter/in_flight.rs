@@ -188,7 +188,8 @@ impl UnitsInFlight {
         }
     }
 
-    /// Takes the next lines to send, if there are any.
+    /// Takes the next lines to send, if there are any. They are ordered by their keys, because the script releases
+    /// the units of a key together.
     pub(super) fn take_released(&self) -> Option<ReleasedBatch> {
         let now = Instant::now();
         let mut log = self.log.lock();
@@ -196,6 +197,7 @@ impl UnitsInFlight {
         let mut batch: Vec<_> = log.released.drain(..many).collect();
         drop(log);
         batch.retain(|released| released.expires_at > now);
+        batch.sort_by(|one, other| one.line.charge().key().cmp(other.line.charge().key()));
         let expires_at = batch.iter().map(|released| released.expires_at).max()?;
         let lines = batch.into_iter().map(|released| released.line).collect();
         let receipt = Receipt::of_many(Timestamp::default(), Source::Shared, lines);

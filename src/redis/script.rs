@@ -163,6 +163,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "8334586f0f7a88798da33e5093be66fdb352b937");
+        assert_eq!(*SHA, "2af4ad371fd2ab461a32d09f5670ca9875079891");
     }
 }

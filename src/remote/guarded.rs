@@ -17,15 +17,17 @@ use tokio::time::Instant;
 
 use super::{
     breaker::{Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker},
-    deadline::{self, Deadline},
     deny_cache::{DenyCache, TrackedRequest},
     fallback::{Cause, Fallback, FoundKeys},
 };
 use crate::{
     decision::{Source, StoreReply},
-    error::{Effect, Error},
+    error::{Effect, Error, ErrorKind},
     policy::{Charge, Charges},
-    runtime::{BackgroundTask, MovingAverage, SchedulingDelay},
+    runtime::{
+        BackgroundTask, MovingAverage, SchedulingDelay, TIMER_RESOLUTION, TimeLimit,
+        runtime_with_timer,
+    },
     store::{Answer, NodeId, Request, Store, Traits},
     telemetry,
 };
@@ -162,7 +164,7 @@ impl Guarded {
             found,
             outcome_of: Some((tracked, permits)),
         };
-        match deadline::send(&*self.store, request, deadline, self.delay_of_timers()).now() {
+        match self.call_store(request, deadline).now() {
             // 6 and 7.
             Ok(reply) => Step::Decided(call.finish(reply, Some(start.elapsed()), Some(request))),
             Err(answer) => Step::Waits(StoreCall { call, answer, deadline }),
@@ -254,9 +256,26 @@ impl Guards {
             .then(|| start.elapsed())
     }
 
-    /// Returns where the timers of calls record how late they are, unless the store sets its own timers.
-    pub(super) fn delay_of_timers(&self) -> Option<&SchedulingDelay> {
-        (!self.traits.keeps_deadlines).then_some(&self.scheduling_delay)
+    /// Calls the store. The answer is ready by the deadline, if there is one.
+    ///
+    /// A store that [keeps deadlines](Traits::keeps_deadlines) fails by itself, and its error says whether the
+    /// request was sent. It has the only timer of the call, and measures with it. For other stores a timer here
+    /// ends the call, and the effect of the request is [unknown](Effect::Unknown).
+    pub(super) fn call_store(&self, request: Request<'_>, deadline: Option<Deadline>) -> Answer {
+        let answer = self.store.call(request, deadline.map(|it| it.time().into_std()));
+        let Some(Deadline { at, limit }) = deadline.filter(|_| !self.traits.keeps_deadlines) else {
+            return answer;
+        };
+        match answer.now() {
+            Ok(reply) => Answer::ready(reply),
+            Err(mut answer) => {
+                let delay = self.scheduling_delay.clone();
+                Answer::pending(async move {
+                    let reply = at.wait_measured(Pin::new(&mut answer), &delay).await;
+                    reply.unwrap_or_else(|_| Err(missed(limit).with_effect(Effect::Unknown)))
+                })
+            }
+        }
     }
 }
 
@@ -482,4 +501,49 @@ impl Drop for Unrecorded<'_> {
             cache.abandon(tracked, &self.charges);
         }
     }
+}
+
+/// The time by which the store must answer a call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline {
+    at: TimeLimit,
+    limit: Duration,
+}
+
+impl Deadline {
+    /// Creates the deadline of a call that starts now and waits at most `limit`. Returns
+    /// `None` outside of a tokio runtime with timers.
+    pub(super) fn new(limit: Duration) -> Option<Self> {
+        runtime_with_timer()?;
+        let wait = limit.max(2 * TIMER_RESOLUTION) - TIMER_RESOLUTION;
+        Some(Self { at: TimeLimit::after(wait), limit })
+    }
+
+    /// Returns the deadline of a call that starts now and waits as long as this one.
+    pub(super) fn again(self) -> Option<Self> {
+        Self::new(self.limit)
+    }
+
+    pub(super) fn time(self) -> Instant {
+        self.at.time()
+    }
+
+    /// Returns the time at which half of the wait has passed.
+    pub(super) fn half(self) -> Instant {
+        let time = self.time();
+        time.checked_sub(self.limit / 2).unwrap_or(time)
+    }
+
+    /// Returns the rest of the wait.
+    pub(super) fn rest(self) -> Duration {
+        self.time().saturating_duration_since(Instant::now()) + TIMER_RESOLUTION
+    }
+
+    pub(super) fn has_passed(self) -> bool {
+        Instant::now() >= self.time()
+    }
+}
+
+fn missed(limit: Duration) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("the store did not answer within {limit:?}"))
 }

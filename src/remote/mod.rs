@@ -6,7 +6,7 @@
 //!
 //! | guard | files |
 //! |---|---|
-//! | deadline | `deadline` |
+//! | deadline | `guarded` |
 //! | circuit breaker | `breaker/` |
 //! | deny cache | `deny_cache/` |
 //! | fallback | `fallback/` |
@@ -15,7 +15,6 @@
 
 mod breaker;
 mod config;
-mod deadline;
 mod deny_cache;
 mod fallback;
 mod fingerprint;

@@ -14,8 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     breaker::{CallOutcome, NextStep, Permit, SharedBreaker},
-    deadline::{self, Deadline},
-    guarded::{Guarded, Guards, Origin},
+    guarded::{Deadline, Guarded, Guards, Origin},
 };
 use crate::{
     policy::Charge,
@@ -93,7 +92,7 @@ impl Guarded {
         // A slow probe counts as failed, so without a deadline it need not wait for longer.
         let limit = self.deadline.unwrap_or(breaker.slow());
         let request = Request::Force(slice::from_ref(&charge));
-        Some(deadline::send(store, request, Deadline::new(limit), self.delay_of_timers()))
+        Some(self.call_store(request, Deadline::new(limit)))
     }
 }
 

@@ -52,7 +52,6 @@ mod page;
 mod problem;
 mod rates;
 mod router;
-mod time;
 
 pub use self::{
     access::{Access, Operator, Role},

@@ -34,7 +34,7 @@ fn main() {
 }
 
 fn decisions(redis: &Server) {
-    let roles = ["bare", "evalsha", "not leased", "leased"];
+    let roles = ["bare", "evalsha", "memory", "not leased", "leased"];
     let services: Vec<_> = roles.iter().map(|role| Process::start(role, redis)).collect();
     let body = directory().join("request");
     fs::write(&body, services::framed_request()).expect("a file");

@@ -133,8 +133,11 @@ pub(crate) fn serve(role: &str) {
                 let limits = LIMITS.replace("QUOTA", quota);
                 let options = EnvoyOptions::default();
                 let config = EnvoyConfig::from_text("bench.yaml", &limits, options);
-                let store = RedisStore::connect(redis.as_str()).await.expect("Redis");
-                let envoy = Envoy::new(config.expect("a configuration"), Limiter::new(store));
+                let limiter = match role {
+                    "memory" => Limiter::in_memory(),
+                    _ => Limiter::new(RedisStore::connect(redis.as_str()).await.expect("Redis")),
+                };
+                let envoy = Envoy::new(config.expect("a configuration"), limiter);
                 server.add_service(envoy.grpc())
             }
         };

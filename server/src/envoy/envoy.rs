@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use arc_swap::ArcSwap;
@@ -43,7 +43,7 @@ pub(super) struct EnvoyParts {
     /// The decisions that the admin page shows.
     pub(super) activity: Option<Activity>,
     pub(super) registry: Option<Registry>,
-    pub(super) reload: Mutex<Reload>,
+    reload: Mutex<Reload>,
 }
 
 /// The state of the last reload.
@@ -109,6 +109,12 @@ impl Envoy {
     #[must_use]
     pub fn config(&self) -> Arc<EnvoyConfig> {
         self.0.config.load_full()
+    }
+}
+
+impl EnvoyParts {
+    pub(super) fn reload(&self) -> MutexGuard<'_, Reload> {
+        self.reload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

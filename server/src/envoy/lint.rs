@@ -1,6 +1,6 @@
 //! The differences between this service and envoyproxy/ratelimit under a configuration.
 
-use std::{collections::HashSet, fmt, sync::Arc};
+use std::{collections::HashSet, fmt};
 
 use plimsoll::{Algorithm, Quota};
 
@@ -15,50 +15,22 @@ use super::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The kind.
-    pub kind: FindingKind,
-    /// The limits with this finding, in the order of the files.
-    pub limits: Vec<FoundLimit>,
     /// The behavior.
     pub change: String,
     /// The reason for it.
     pub reason: String,
-}
-
-/// The limit of a [`Finding`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FoundLimit {
-    /// The domain, and the path of the descriptors.
-    pub rule: String,
-    /// The name of the file.
-    pub file: Arc<str>,
-    /// The line of the first descriptor, from 1.
-    pub line: usize,
+    /// The file, the line and the path of the descriptors of each limit with this finding, in the order of the files.
+    pub limits: Vec<String>,
 }
 
 /// The most limits that a finding names.
 const MAX_NAMED: usize = 6;
 
-/// The kind of a [`Finding`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum FindingKind {
-    /// This service behaves differently.
-    Differs,
-    /// Both services behave in the same way, which is probably not meant.
-    Suspicious,
-}
-
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            FindingKind::Differs => "differs",
-            FindingKind::Suspicious => "suspicious",
-        };
-        writeln!(f, "{kind}: {}", self.change)?;
-        for FoundLimit { rule, file, line } in self.limits.iter().take(MAX_NAMED) {
-            writeln!(f, "  --> {file}:{line}: {rule}")?;
+        writeln!(f, "{}", self.change)?;
+        for limit in self.limits.iter().take(MAX_NAMED) {
+            writeln!(f, "  --> {limit}")?;
         }
         if let more @ 1.. = self.limits.len().saturating_sub(MAX_NAMED) {
             writeln!(f, "  --> and {more} more")?;
@@ -71,10 +43,10 @@ impl fmt::Display for Finding {
 /// one.
 #[must_use]
 pub fn lint(config: &EnvoyConfig) -> Vec<Finding> {
-    let rules = config.tree.rules_and_values();
-    let names: HashSet<_> = rules.iter().map(|(rule, _)| rule.name()).collect();
+    let rules = config.tree.rules();
+    let names: HashSet<_> = rules.iter().map(|rule| rule.name()).collect();
     let mut lint = Lint { options: &config.options, names, findings: Vec::new() };
-    rules.into_iter().for_each(|(rule, has_values)| lint.rule(rule, has_values));
+    rules.into_iter().for_each(|rule| lint.rule(rule));
     lint.findings
 }
 
@@ -85,12 +57,11 @@ struct Lint<'c> {
 }
 
 impl Lint<'_> {
-    fn rule(&mut self, rule: &Rule, has_values: bool) {
+    fn rule(&mut self, rule: &Rule) {
         match &rule.limit {
             Limit::Unlimited => {}
             Limit::Never => self.add(
                 rule,
-                FindingKind::Suspicious,
                 "each request is denied, because `requests_per_unit` is 0 or missing",
                 "a limit of 0 is a ban",
             ),
@@ -105,7 +76,6 @@ impl Lint<'_> {
             }
             self.add(
                 rule,
-                FindingKind::Suspicious,
                 format!("it replaces `{name}`, and no limit has this name"),
                 "names are those of `rate_limit.name` in any domain",
             );
@@ -113,17 +83,8 @@ impl Lint<'_> {
         if !rule.metadata.is_empty() && !self.options.dynamic_metadata {
             self.add(
                 rule,
-                FindingKind::Differs,
                 "responses have dynamic metadata when it passes",
                 "`metadata` acts without a switch; there it needs RESPONSE_DYNAMIC_METADATA",
-            );
-        }
-        if has_values {
-            self.add(
-                rule,
-                FindingKind::Differs,
-                "metrics have the values of at most 4096 limits, and count the rest together",
-                "a client that invents values must not fill the memory",
             );
         }
     }
@@ -132,9 +93,10 @@ impl Lint<'_> {
         let Some(window) = Unit::of_window(quota.window()) else { return };
         let (unit, limit, algorithm) = (window.name(), quota.limit(), quota.algorithm());
         let by_switch = quota_of(rule.shown.requests_per_unit, window, self.options.algorithm);
-        let switch = match by_switch.is_ok_and(|it| it == *quota) {
-            true => "the switch is `algorithm`",
-            false => "the algorithm is that of its `quota`",
+        let switch = if by_switch.is_ok_and(|it| it == *quota) {
+            "the switch is `algorithm`"
+        } else {
+            "its `quota` has the algorithm"
         };
         let change = match algorithm {
             Algorithm::FixedWindow => return,
@@ -147,7 +109,6 @@ impl Lint<'_> {
         };
         self.add(
             rule,
-            FindingKind::Differs,
             change,
             format!(
                 "a fixed window admits up to {} around its edge; {switch}",
@@ -160,45 +121,31 @@ impl Lint<'_> {
         if self.options.decide == Decide::Together && !rule.is_shadow {
             self.add(
                 rule,
-                FindingKind::Differs,
                 "a request that another limit denies is not counted",
                 "all limits of a request are charged, or none; the switch is `decide`",
             );
         }
         self.add(
             rule,
-            FindingKind::Differs,
             "a request that it denies is not counted, unless requests look at it (`hits_addend: 0`)",
             "a client that keeps trying gets its budget back; the field is `count_denied`",
         );
         if rule.is_shadow && rule.is_quota {
             self.add(
                 rule,
-                FindingKind::Suspicious,
                 "`quota_mode` has no effect beside `shadow_mode`",
                 "a shadow always passes, and so passes for all limits in quota mode",
             );
         }
     }
 
-    fn add(
-        &mut self,
-        rule: &Rule,
-        kind: FindingKind,
-        change: impl Into<String>,
-        reason: impl Into<String>,
-    ) {
+    fn add(&mut self, rule: &Rule, change: impl Into<String>, reason: impl Into<String>) {
         let (change, reason) = (change.into(), reason.into());
-        let limit = FoundLimit {
-            rule: rule.metric_key.to_string(),
-            file: Arc::clone(&rule.place.file),
-            line: rule.place.line,
-        };
-        let is_equal =
-            |it: &&mut Finding| (it.kind, &it.change, &it.reason) == (kind, &change, &reason);
+        let limit = format!("{}:{}: {}", rule.place.file, rule.place.line, rule.metric_key);
+        let is_equal = |it: &&mut Finding| (&it.change, &it.reason) == (&change, &reason);
         match self.findings.iter_mut().find(is_equal) {
             Some(equal) => equal.limits.push(limit),
-            None => self.findings.push(Finding { kind, limits: vec![limit], change, reason }),
+            None => self.findings.push(Finding { change, reason, limits: vec![limit] }),
         }
     }
 }

@@ -30,7 +30,7 @@ pub mod moving {}
 pub use self::{
     config::{EnvoyConfig, EnvoyConfigError},
     envoy::Envoy,
-    lint::{Finding, FindingKind, FoundLimit, lint},
+    lint::{Finding, lint},
     options::{Decide, EnvoyOptions, LimitHeaders, ResponseHeaders},
 };
 

@@ -1,6 +1,6 @@
 //! The reload of the files.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use plimsoll_control::Watch;
 
@@ -46,7 +46,7 @@ impl Envoy {
         let files = config.files_now();
         let seen = files.as_ref().ok().cloned();
         let is_new = {
-            let mut reload = self.0.reload.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reload = self.0.reload();
             let is_settled = reload.seen == seen;
             let is_rejected = seen.is_some() && reload.rejected == seen;
             reload.seen = seen;
@@ -66,21 +66,8 @@ impl Envoy {
         if !config.has_files() {
             return Ok(false);
         }
-        let mut rejected = None;
-        let read = files.and_then(|files| match config.is_of(&files) {
-            true => Ok(None),
-            false => {
-                let read = config.with_files(files.clone());
-                rejected = read.is_err().then_some(files);
-                read.map(Some)
-            }
-        });
-        let read = read.and_then(|new| match (&new, &self.0.registry) {
-            (Some(config), Some(registry)) => config.register(registry).map(|()| new),
-            _ => Ok(new),
-        });
-        let mut reload = self.0.reload.lock().unwrap_or_else(PoisonError::into_inner);
-        reload.rejected = rejected;
+        let read = files.and_then(|files| self.read(config, files));
+        let mut reload = self.0.reload();
         match read {
             Ok(None) => {
                 reload.error = None;
@@ -101,6 +88,24 @@ impl Envoy {
                 Err(error)
             }
         }
+    }
+
+    /// Returns the configuration of these files, or `None` if it is in force already.
+    fn read(
+        &self,
+        config: &EnvoyConfig,
+        files: Files,
+    ) -> Result<Option<EnvoyConfig>, EnvoyConfigError> {
+        self.0.reload().rejected = None;
+        if config.is_of(&files) {
+            return Ok(None);
+        }
+        let new = config.with_files(files.clone());
+        let new = new.inspect_err(|_| self.0.reload().rejected = Some(files))?;
+        if let Some(registry) = &self.0.registry {
+            new.register(registry)?;
+        }
+        Ok(Some(new))
     }
 
     /// Reports that a configuration comes into force, and which domains it keeps, once for each change of them.
@@ -140,7 +145,7 @@ mod tests {
         );
         let polled = || (0..3).for_each(|_| envoy.poll());
         // Each error is remembered, so its loss shows that the file was not parsed again.
-        let error = || envoy.0.reload.lock().unwrap().error.take();
+        let error = || envoy.0.reload().error.take();
         write("domian: shop");
         polled();
         assert!(error().is_some());

@@ -82,8 +82,7 @@ fn current_limit(limited: &Limited<'_>, outcome: &LineOutcome) -> RateLimit {
 fn reset_after(limited: &Limited<'_>, outcome: &LineOutcome) -> u64 {
     let Some(standing) = &outcome.standing else {
         // A limit of 0 requests never passes. Its unit says when a client may look again.
-        let unit = Unit::EACH.into_iter().find(|(it, _)| it.shown() as i32 == limited.shown.unit);
-        return unit.map_or(1, |(unit, _)| unit.window().as_secs());
+        return Unit::of_shown(limited.shown.unit).map_or(1, |unit| unit.window().as_secs());
     };
     if outcome.has_passed { whole_seconds(standing.reset_after()) } else { retry_after(standing) }
 }

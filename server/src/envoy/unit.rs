@@ -20,72 +20,62 @@ pub(super) enum Unit {
     Year,
 }
 
+const DAY: u64 = 86_400;
+
 impl Unit {
-    /// Each unit with its name in configurations.
-    pub(super) const EACH: [(Self, &str); 7] = [
-        (Self::Second, "second"),
-        (Self::Minute, "minute"),
-        (Self::Hour, "hour"),
-        (Self::Day, "day"),
-        (Self::Week, "week"),
-        (Self::Month, "month"),
-        (Self::Year, "year"),
+    /// Each unit with its name in configurations, its length in seconds, and its form in responses.
+    const EACH: [(Self, &str, u64, ShownUnit); 7] = [
+        (Self::Second, "second", 1, ShownUnit::Second),
+        (Self::Minute, "minute", 60, ShownUnit::Minute),
+        (Self::Hour, "hour", 3_600, ShownUnit::Hour),
+        (Self::Day, "day", DAY, ShownUnit::Day),
+        (Self::Week, "week", 7 * DAY, ShownUnit::Week),
+        (Self::Month, "month", 30 * DAY, ShownUnit::Month),
+        (Self::Year, "year", 365 * DAY, ShownUnit::Year),
     ];
+
+    /// Returns the names in configurations.
+    pub(super) fn names() -> [&'static str; 7] {
+        Self::EACH.map(|(_, name, ..)| name)
+    }
 
     /// Returns the unit of this name, in upper or lower case.
     pub(super) fn named(text: &str) -> Option<Self> {
-        let named = Self::EACH.into_iter().find(|(_, name)| name.eq_ignore_ascii_case(text));
-        named.map(|(unit, _)| unit)
+        Self::find(|(_, name, ..)| name.eq_ignore_ascii_case(text))
     }
 
     /// Returns the name in configurations.
     pub(super) fn name(self) -> &'static str {
-        Self::EACH.into_iter().find(|(unit, _)| *unit == self).map_or("", |(_, name)| name)
+        Self::EACH[self as usize].1
     }
 
     /// Returns the length.
-    pub(super) const fn window(self) -> Duration {
-        const DAY: u64 = 86_400;
-        Duration::from_secs(match self {
-            Self::Second => 1,
-            Self::Minute => 60,
-            Self::Hour => 3_600,
-            Self::Day => DAY,
-            Self::Week => 7 * DAY,
-            Self::Month => 30 * DAY,
-            Self::Year => 365 * DAY,
-        })
+    pub(super) fn window(self) -> Duration {
+        Duration::from_secs(Self::EACH[self as usize].2)
+    }
+
+    /// Returns the unit as a response shows it.
+    pub(super) fn shown(self) -> ShownUnit {
+        Self::EACH[self as usize].3
     }
 
     /// Returns the unit of this length, if there is one.
     pub(super) fn of_window(window: Duration) -> Option<Self> {
-        Self::EACH.into_iter().map(|(unit, _)| unit).find(|unit| unit.window() == window)
+        Self::find(|(unit, ..)| unit.window() == window)
     }
 
-    /// Returns the unit of a limit that a request brings along. Such a limit has no weeks.
+    /// Returns the unit that a response shows as this number.
+    pub(super) fn of_shown(number: i32) -> Option<Self> {
+        Self::find(|(.., shown)| *shown as i32 == number)
+    }
+
+    /// Returns the unit of a limit that a request brings along. Its numbers are those of responses, without weeks.
     pub(super) fn of_override(number: i32) -> Option<Self> {
-        Some(match RateLimitUnit::try_from(number).ok()? {
-            RateLimitUnit::Unknown => return None,
-            RateLimitUnit::Second => Self::Second,
-            RateLimitUnit::Minute => Self::Minute,
-            RateLimitUnit::Hour => Self::Hour,
-            RateLimitUnit::Day => Self::Day,
-            RateLimitUnit::Month => Self::Month,
-            RateLimitUnit::Year => Self::Year,
-        })
+        RateLimitUnit::try_from(number).ok().and_then(|unit| Self::of_shown(unit as i32))
     }
 
-    /// Returns the unit as a response shows it.
-    pub(super) const fn shown(self) -> ShownUnit {
-        match self {
-            Self::Second => ShownUnit::Second,
-            Self::Minute => ShownUnit::Minute,
-            Self::Hour => ShownUnit::Hour,
-            Self::Day => ShownUnit::Day,
-            Self::Week => ShownUnit::Week,
-            Self::Month => ShownUnit::Month,
-            Self::Year => ShownUnit::Year,
-        }
+    fn find(is_it: impl Fn(&(Self, &str, u64, ShownUnit)) -> bool) -> Option<Self> {
+        Self::EACH.into_iter().find(is_it).map(|(unit, ..)| unit)
     }
 }
 

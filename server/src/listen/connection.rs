@@ -8,7 +8,7 @@ use hyper_util::{
 };
 use tokio::{
     net::TcpStream,
-    time::{sleep, timeout},
+    time::{sleep, sleep_until, timeout},
 };
 
 use super::{phase::Phase, service::ConnectionService};
@@ -54,7 +54,7 @@ pub(super) async fn serve(
 ) {
     // Answers are small, and each is awaited.
     let _ = stream.set_nodelay(true);
-    let (usage, phases) = (service.usage.clone(), service.phases.clone());
+    let (usage, phases, ends_at) = (service.usage.clone(), service.phases.clone(), service.ends_at);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let first_request = bounds.head_timeout.min(bounds.idle_timeout);
     let end = async {
@@ -62,10 +62,10 @@ pub(super) async fn serve(
             () = phases.reach(Phase::Closing) => {}
             () = usage.unused(first_request, bounds.idle_timeout) => {}
             () = async {
-                sleep(age(bounds.max_connection_age)).await;
-                // Over HTTP/1, the next response ends the connection.
-                if !usage.grow_old() {
-                    sleep(bounds.max_connection_age).await;
+                sleep_until(ends_at).await;
+                // Over HTTP/1, the next answer ends the connection.
+                if !usage.is_http2() {
+                    sleep(LAST_WRITE).await;
                 }
             } => {}
         }
@@ -88,7 +88,7 @@ pub(super) async fn serve(
 }
 
 /// Returns an age up to a tenth below `max`, so that connections that were opened together do not end together.
-fn age(max: Duration) -> Duration {
+pub(super) fn age(max: Duration) -> Duration {
     let [byte] = random::bytes();
     max - max / 10 * u32::from(byte) / 256
 }

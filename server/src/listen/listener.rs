@@ -7,11 +7,11 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{
-    connection::{builder, serve},
+    connection::{age, builder, serve},
     phase::{Phase, Phases},
     service::{ConnectionService, TooSlow},
     usage::Usage,
@@ -68,6 +68,7 @@ impl Listener {
                         too_slow,
                         usage: Usage::new(),
                         phases: phases.clone(),
+                        ends_at: Instant::now() + age(bounds.max_connection_age),
                         request_timeout: bounds.request_timeout,
                     };
                     let served = serve(builder.clone(), stream, service, bounds);

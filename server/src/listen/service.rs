@@ -1,26 +1,18 @@
 //! The service of one connection: it bounds the time of each request, and records it.
 
-use std::{
-    convert::Infallible,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{convert::Infallible, pin::Pin, time::Duration};
 
-use axum::{
-    Router,
-    body::{Body, Bytes},
-    response::Response,
-};
+use axum::{Router, body::Body, response::Response};
 use http::{HeaderValue, Request, Version, header::CONNECTION};
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::Body as _;
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tower::ServiceExt;
 
 use super::{
     phase::{Phase, Phases},
-    usage::{InFlight, Usage},
+    usage::Usage,
 };
 
 /// Returns the answer to a request that was not answered in time.
@@ -33,6 +25,8 @@ pub(super) struct ConnectionService {
     pub(super) too_slow: TooSlow,
     pub(super) usage: Usage,
     pub(super) phases: Phases,
+    /// The time from which on an answer over HTTP/1 is the last one.
+    pub(super) ends_at: Instant,
     pub(super) request_timeout: Duration,
 }
 
@@ -50,7 +44,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
             let answered = timeout(service.request_timeout, answer).await;
             let ends = answered.is_err()
                 || service.phases.now() >= Phase::Draining
-                || service.usage.is_old();
+                || Instant::now() >= service.ends_at;
             let mut response = match answered {
                 Ok(Ok(response)) => response,
                 Err(_) => (service.too_slow)(),
@@ -58,37 +52,17 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
             if ends && !is_http2 {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            // All other bodies are streams, such as that of `grpc.health.v1.Health/Watch`.
+            // All other bodies are streams, such as that of `grpc.health.v1.Health/Watch`. They keep the connection in
+            // use until they end.
             if response.body().size_hint().exact().is_some() {
                 return Ok(response);
             }
-            Ok(response.map(|body| Body::new(Stream { body, _in_flight: in_flight })))
+            Ok(response.map(|body| {
+                Body::new(body.map_frame(move |frame| {
+                    let _ = &in_flight;
+                    frame
+                }))
+            }))
         })
-    }
-}
-
-/// A body that keeps its connection in use until it ends.
-struct Stream {
-    body: Body,
-    _in_flight: InFlight,
-}
-
-impl http_body::Body for Stream {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

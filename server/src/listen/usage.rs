@@ -18,7 +18,6 @@ struct State {
     last: Instant,
     has_begun: bool,
     is_http2: bool,
-    is_old: bool,
 }
 
 /// A request that is not answered, or whose stream has not ended.
@@ -31,7 +30,6 @@ impl Usage {
             last: Instant::now(),
             has_begun: false,
             is_http2: false,
-            is_old: false,
         })))
     }
 
@@ -44,17 +42,9 @@ impl Usage {
         InFlight(self.clone())
     }
 
-    /// Records that the connection has reached its age: the next response over HTTP/1 is its last one. Returns
-    /// whether the connection is one of HTTP/2, which ends by a frame of its own.
-    pub(super) fn grow_old(&self) -> bool {
-        let mut state = self.state();
-        state.is_old = true;
-        state.is_http2
-    }
-
-    /// Returns whether the connection has reached its age.
-    pub(super) fn is_old(&self) -> bool {
-        self.state().is_old
+    /// Returns whether a request over HTTP/2 has begun.
+    pub(super) fn is_http2(&self) -> bool {
+        self.state().is_http2
     }
 
     /// Waits until the connection has sent no request for `first` since it was opened, or has none in flight for

@@ -1,6 +1,6 @@
 //! The bounds of what clients can send and hold.
 
-use std::time::Duration;
+use std::{fmt, ops::RangeInclusive, time::Duration};
 
 use super::{
     SettingsError,
@@ -59,49 +59,58 @@ impl Bounds {
     /// Returns an error if a value is not allowed.
     pub(super) fn new(options: &Options) -> Result<Self, SettingsError> {
         let default = Self::default();
-        let time = |field, time: Option<Time>, default: Duration, least: u64| {
-            let time = time.map_or(default, |Time(time)| time);
-            let is_allowed = (Duration::from_millis(least)..=DAY).contains(&time);
-            let allowed = format!("{least}ms to 24h");
-            is_allowed
-                .then_some(time)
-                .ok_or_else(|| SettingsError::new(field, format!("{time:?}"), allowed))
+        // A timeout of less than this ends requests that are on their way.
+        let short = Duration::from_millis(10);
+        let time = |field, time: Option<Time>, default| {
+            within(field, time.map(|time| time.0), default, short..=DAY, "10ms to 24h")
         };
-        let size = |field, bytes: Option<Bytes>, default: usize, least: usize| {
-            let bytes = bytes.map_or(default, |Bytes(bytes)| bytes);
-            let is_allowed = (least..=16 * 1_024 * 1_024).contains(&bytes);
-            let allowed = format!("{least} to 16MiB");
-            is_allowed.then_some(bytes).ok_or_else(|| SettingsError::new(field, bytes, allowed))
+        let size = |field, bytes: Option<Bytes>, default, least: usize| {
+            let range = least..=16 * 1_024 * 1_024;
+            within(field, bytes.map(|bytes| bytes.0), default, range, &format!("{least} to 16MiB"))
         };
-        let max_connections = options.max_connections.unwrap_or(default.max_connections);
-        if !(1..=1_000_000).contains(&max_connections) {
-            return Err(SettingsError::new("max-connections", max_connections, "1 to 1000000"));
-        }
+        let (max_connections, drain) = (options.max_connections, options.drain.map(|time| time.0));
         Ok(Self {
-            max_connections,
+            max_connections: within(
+                "max-connections",
+                max_connections,
+                default.max_connections,
+                1..=1_000_000,
+                "1 to 1000000",
+            )?,
             max_body: size("max-body", options.max_body, default.max_body, 1_024)?,
             max_head: size("max-head", options.max_head, default.max_head, 8_192)?,
-            head_timeout: time("head-timeout", options.head_timeout, default.head_timeout, 10)?,
+            head_timeout: time("head-timeout", options.head_timeout, default.head_timeout)?,
             request_timeout: time(
                 "request-timeout",
                 options.request_timeout,
                 default.request_timeout,
-                10,
             )?,
-            idle_timeout: time("idle-timeout", options.idle_timeout, default.idle_timeout, 10)?,
+            idle_timeout: time("idle-timeout", options.idle_timeout, default.idle_timeout)?,
             max_connection_age: time(
                 "max-connection-age",
                 options.max_connection_age,
                 default.max_connection_age,
-                10,
             )?,
-            drain: time("drain", options.drain, default.drain, 0)?,
+            drain: within("drain", drain, default.drain, Duration::ZERO..=DAY, "0ms to 24h")?,
             shutdown_timeout: time(
                 "shutdown-timeout",
                 options.shutdown_timeout,
                 default.shutdown_timeout,
-                10,
             )?,
         })
     }
+}
+
+fn within<T: PartialOrd + fmt::Debug>(
+    field: &str,
+    value: Option<T>,
+    default: T,
+    range: RangeInclusive<T>,
+    allowed: &str,
+) -> Result<T, SettingsError> {
+    let value = value.unwrap_or(default);
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    Err(SettingsError::new(field, format_args!("{value:?}"), allowed))
 }

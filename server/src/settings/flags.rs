@@ -15,44 +15,18 @@ pub struct Flags {
     settings: Option<PathBuf>,
     /// Read the settings and the limits, report mistakes, and exit
     #[arg(long)]
-    check: bool,
+    pub check: bool,
     /// Print what differs from envoyproxy/ratelimit under a configuration of it, and exit
     #[arg(long, value_name = "PATH")]
-    lint_envoy: Option<PathBuf>,
+    pub lint_envoy: Option<PathBuf>,
     /// Print the limits that are in force without `--config`, and exit
     #[arg(long)]
-    print_default_config: bool,
+    pub print_default_config: bool,
     #[command(flatten)]
     options: Options,
 }
 
-/// The work that a command line asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    /// Serves until a signal.
-    Serve,
-    /// Validates the settings and the limits.
-    Check,
-    /// Prints what differs under this file or folder of envoyproxy/ratelimit.
-    LintEnvoy(PathBuf),
-    /// Prints the default limits.
-    PrintDefaultConfig,
-}
-
 impl Flags {
-    /// Returns the work that the flags ask for.
-    #[must_use]
-    pub fn action(&self) -> Action {
-        if let Some(path) = &self.lint_envoy {
-            return Action::LintEnvoy(path.clone());
-        }
-        match (self.check, self.print_default_config) {
-            (_, true) => Action::PrintDefaultConfig,
-            (true, false) => Action::Check,
-            (false, false) => Action::Serve,
-        }
-    }
-
     /// Reads the settings file, and returns the settings of flags, environment and file.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ mod values;
 pub use self::{
     bounds::Bounds,
     error::SettingsError,
-    flags::{Action, Flags},
+    flags::Flags,
     settings::{RedisServers, Settings},
     values::{Address, LogFormat},
 };

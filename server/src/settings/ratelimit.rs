@@ -102,12 +102,12 @@ fn refuse(variable: &Variables<'_>) -> Result<(), SettingsError> {
             lines += &format!("\n  {name}: {instead}");
         }
     }
-    match lines.is_empty() {
-        true => Ok(()),
-        false => Err(SettingsError::with_text(format!(
-            "variables of envoyproxy/ratelimit are set that cannot be followed, allowed is instead:{lines}"
-        ))),
+    if lines.is_empty() {
+        return Ok(());
     }
+    Err(SettingsError::with_text(format!(
+        "variables of envoyproxy/ratelimit are set that cannot be followed, allowed is instead:{lines}"
+    )))
 }
 
 /// Returns the switches with those of the variables.

@@ -206,12 +206,12 @@ fn envoy(options: &Options) -> EnvoyOptions {
 
 fn clients(options: &Options) -> Result<Clients, SettingsError> {
     let mut clients = Clients::default();
-    let mut add = |client: Client, field: &str, token: &str| match clients.add(client, token) {
-        true => Ok(()),
-        false => {
-            let allowed = "a name and a token of its own for each client";
-            Err(SettingsError::new(field, "that of another client", allowed))
+    let mut add = |client: Client, field: &str, token: &str| {
+        if clients.add(client, token) {
+            return Ok(());
         }
+        let allowed = "a name and a token of its own for each client";
+        Err(SettingsError::new(field, "that of another client", allowed))
     };
     if let Some(token) = &options.token {
         add(Client::new("token", ["*"]), "token", &resolve("token", token)?)?;

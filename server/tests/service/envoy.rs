@@ -106,7 +106,7 @@ fn mistakes_are_found_before_the_start() {
     assert_eq!((code, &*out), (Some(0), valid));
     let (code, out, _) = output(&["--lint-envoy", file.to_str().unwrap()]);
     assert_eq!(code, Some(0));
-    assert!(out.contains("differs: ") && out.contains("shop.yaml:4"), "{out}");
+    assert!(out.contains("   = reason: ") && out.contains("shop.yaml:4"), "{out}");
     fs::write(&file, LIMITS.replace("minute", "minutes")).unwrap();
     let (code, _, error) = output(&["--check", "--config", path]);
     assert!(code == Some(1) && error.contains("did you mean `minute`"), "{error}");

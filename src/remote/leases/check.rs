@@ -13,10 +13,9 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     super::{
         config::Resilience,
-        deadline::Deadline,
         fallback::Cause,
         fingerprint::Fingerprint,
-        guarded::{Answered, Call, Guarded, Origin, Step},
+        guarded::{Answered, Call, Deadline, Guarded, Origin, Step},
     },
     leases::Leases,
     stocks::Attempt,

@@ -232,28 +232,22 @@ impl File<'_> {
         path: Path<'_>,
     ) -> Result<(Limit, Option<Unit>, u32), Mistake> {
         let LimitSpec { unit, requests_per_unit, quota, .. } = &at.value;
+        let is_unlimited = at.value.unlimited.unwrap_or_default();
         let named = unit.as_ref().map(|unit| Scalar::text(unit, self.text));
-        let found = named.and_then(Unit::named);
-        if at.value.unlimited.unwrap_or_default() {
-            if let (Some(unit), Some(_)) = (unit, found) {
-                return Err(unit.mistake("an unlimited descriptor has no `unit`"));
-            }
-            if let Some(quota) = quota {
-                return Err(quota.mistake("an unlimited descriptor has no `quota`"));
-            }
-            return Ok((
-                Limit::Unlimited,
-                None,
-                requests_per_unit.as_ref().map_or(0, |it| it.value),
-            ));
+        let named = named.filter(|name| !name.is_empty());
+        let kinds = [named.is_some(), quota.is_some(), is_unlimited];
+        if kinds.into_iter().filter(|is_there| *is_there).count() != 1
+            || (quota.is_some() && requests_per_unit.is_some())
+        {
+            let mistake = Mistake::new("a limit has no kind, or several").at(at.span.clone());
+            let allowed = "`unit` and `requests_per_unit`, or `quota`, or `unlimited: true`";
+            return Err(mistake.allowed(allowed));
+        }
+        if is_unlimited {
+            let shown = requests_per_unit.as_ref().map_or(0, |it| it.value);
+            return Ok((Limit::Unlimited, None, shown));
         }
         if let Some(text) = quota {
-            if let Some(unit) = unit {
-                return Err(unit.mistake("a limit with a `quota` has no `unit`"));
-            }
-            if let Some(requests) = requests_per_unit {
-                return Err(requests.mistake("a limit with a `quota` has no `requests_per_unit`"));
-            }
             let quota: Quota =
                 text.value.parse().map_err(|error| text.mistake(format_args!("{error}")))?;
             if quota.is_concurrent() {
@@ -265,15 +259,11 @@ impl File<'_> {
             let shown = u32::try_from(quota.limit()).unwrap_or(u32::MAX);
             return Ok((self.counted(quota, path, at)?, unit, shown));
         }
-        let Some(found) = found else {
+        let named = named.unwrap_or_default();
+        let Some(found) = Unit::named(named) else {
             let place = unit.as_ref().map_or(at.span.clone(), |unit| unit.span.clone());
-            let Some(named) = named.filter(|name| !name.is_empty()) else {
-                let mistake = Mistake::new("the field `unit` is missing or empty");
-                let allowed = "`unit` and `requests_per_unit`, or `quota`, or `unlimited: true`";
-                return Err(mistake.allowed(allowed).at(place));
-            };
-            let names = Unit::EACH.map(|(_, name)| name);
-            return Err(Mistake::unknown("unit", &named.to_lowercase(), names).at(place));
+            let named = named.to_lowercase();
+            return Err(Mistake::unknown("unit", &named, Unit::names()).at(place));
         };
         let requests = requests_per_unit.as_ref().map_or(0, |requests| requests.value);
         if requests == 0 {

@@ -67,10 +67,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Files, Vec<ConfigError>> {
 }
 
 fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
-    match fs::metadata(path)?.is_dir() {
-        true => folder::files(path),
-        false => Ok(vec![path.to_owned()]),
-    }
+    if fs::metadata(path)?.is_dir() { folder::files(path) } else { Ok(vec![path.to_owned()]) }
 }
 
 fn text_of(path: &Path) -> io::Result<FileText> {

@@ -98,21 +98,13 @@ impl Tree {
 
     /// Returns all limits, in the order of the files.
     pub(in crate::envoy) fn rules(&self) -> Vec<&Rule> {
-        self.rules_and_values().into_iter().map(|(rule, _)| rule).collect()
-    }
-
-    /// Returns all limits, in the order of the files, and whether their names in metrics have values of requests.
-    pub(in crate::envoy) fn rules_and_values(&self) -> Vec<(&Rule, bool)> {
-        fn add<'t>(node: &'t Node, has_values: bool, rules: &mut Vec<(&'t Rule, bool)>) {
-            let has_values = has_values || (node.value_to_metric && !node.shares_threshold);
-            rules.extend(node.rule.iter().map(|it| (it, has_values || it.has_detailed_metric)));
-            node.children.values().for_each(|child| add(child, has_values, rules));
+        fn add<'t>(node: &'t Node, rules: &mut Vec<&'t Rule>) {
+            rules.extend(&node.rule);
+            node.children.values().for_each(|child| add(child, rules));
         }
         let mut rules = Vec::new();
-        self.domains.values().for_each(|domain| add(&domain.root, false, &mut rules));
-        rules.sort_by(|(one, _), (other, _)| {
-            (&one.place.file, one.place.line).cmp(&(&other.place.file, other.place.line))
-        });
+        self.domains.values().for_each(|domain| add(&domain.root, &mut rules));
+        rules.sort_by_key(|rule| (&rule.place.file, rule.place.line));
         rules
     }
 }
