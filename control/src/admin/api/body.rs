@@ -119,14 +119,10 @@ mod tests {
         assert_eq!(until("2h", now), Ok(at(1_000_007_200)));
         assert_eq!(until(" 90 min", now), Ok(at(1_000_005_400)));
         assert_eq!(until("2001-09-09T01:46:41Z", now), Ok(at(1_000_000_001)));
-        for past in
-            ["0s", "5", "2001-09-09T01:46:40Z", "1970-01-01T00:00:00Z"]
-        {
+        for past in ["0s", "5", "2001-09-09T01:46:40Z", "1970-01-01T00:00:00Z"] {
             assert_eq!(until(past, now), Err(", which is not in the future"), "{past:?}");
         }
-        for far in
-            ["401d", "18446744073709551615", "9999-12-31T23:59:59Z"]
-        {
+        for far in ["401d", "18446744073709551615", "9999-12-31T23:59:59Z"] {
             assert_eq!(until(far, now), Err(", which is more than 400 days ahead"), "{far:?}");
         }
         for refused in [
