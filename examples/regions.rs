@@ -24,10 +24,11 @@ use std::{env, error::Error, net::SocketAddr, str::FromStr, time::Duration};
 
 use axum::{Router, routing::get};
 use plimsoll::{
-    Limiter, Policy, Quota, RateLimitLayer, RedisStore, Regions, RegionsConfig, Rule,
+    Limiter, Policy, Quota, RateLimitLayer, RedisStore, Rule,
     by::{self, Or},
     redis::RedisConfig,
 };
+use plimsoll_regions::{Regions, RegionsConfig};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy},
     net::{TcpListener, TcpStream, tcp::OwnedWriteHalf},

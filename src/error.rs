@@ -41,7 +41,8 @@ pub enum Effect {
 
 impl Effect {
     /// Returns the effect of a request whose two parts had these effects.
-    pub(crate) fn and(self, other: Self) -> Self {
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Applied, _) | (_, Self::Applied) => Self::Applied,
             (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
@@ -81,8 +82,6 @@ pub enum ErrorKind {
     Unsupported,
     /// Too many tasks of this process already wait in [`Limiter::until_ready`](crate::Limiter::until_ready).
     QueueFull,
-    /// The row of a [`Lookup`](crate::Lookup) that a rule needs could not be loaded.
-    LookupFailed,
     /// In [`Limiter::until_ready`](crate::Limiter::until_ready), the maximum wait passed before the
     /// task became the first in the queue of its key.
     Deadline,
@@ -104,7 +103,6 @@ impl ErrorKind {
             Self::BreakerOpen => "breaker_open",
             Self::Protocol => "protocol",
             Self::Unsupported => "unsupported",
-            Self::LookupFailed => "lookup_failed",
             Self::QueueFull => "queue_full",
             Self::Deadline => "deadline",
         }
@@ -183,7 +181,7 @@ impl Error {
         self.kind() == ErrorKind::Invalid
     }
 
-    /// Returns whether the store, or the database of a lookup, could not answer, for any reason.
+    /// Returns whether the store could not answer, for any reason.
     /// [`kind`](Self::kind) returns the reason.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {

@@ -14,10 +14,10 @@ macro_rules! pages {
 
 pages! {
     #[doc = include_str!("../docs/pictures/links.md")] algorithms
-    keys proxies rules lookups costs concurrency
+    keys proxies rules costs concurrency
     #[doc = include_str!("../docs/pictures/links.md")] leases
     #[doc = include_str!("../docs/pictures/links.md")] trials
-    blocking responses browsers streams grpc clients regions testing comparison features glossary
+    blocking responses browsers streams grpc clients postgres testing comparison features glossary
 }
 
 macro_rules! pages_outside {

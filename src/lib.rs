@@ -8,15 +8,10 @@
 )]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Some pages link to items of optional features, which exist only if those are enabled.
-#![cfg_attr(
-    not(all(feature = "axum", feature = "bb8", feature = "lookup")),
-    allow(rustdoc::broken_intra_doc_links)
-)]
+#![cfg_attr(not(all(feature = "axum", feature = "bb8")), allow(rustdoc::broken_intra_doc_links))]
 
 #[cfg(feature = "redis")]
 pub use self::redis::RedisStore;
-#[cfg(feature = "lookup")]
-pub use self::rule::Lookup;
 pub use self::{
     decision::Decision,
     error::Error,
@@ -26,7 +21,6 @@ pub use self::{
     middleware::RateLimitLayer,
     policy::{Charge, OnFailure, Policy},
     quota::{Algorithm, Quota},
-    regions::{Regions, RegionsConfig},
     remote::Resilience,
     rule::{Rule, by, cost, route},
 };
@@ -70,7 +64,6 @@ mod middleware;
 mod outcome;
 mod quota;
 mod random;
-mod regions;
 mod remote;
 mod runtime;
 mod sync;

@@ -19,18 +19,17 @@ use std::{
 
 use axum::{
     Router,
-    extract::{Path, Request, State},
+    extract::{Extension, Path, State},
     http::{StatusCode, request::Parts},
     routing::{get, put},
 };
 use plimsoll::{
-    Lookup, Policy, Quota, RateLimitLayer, Rule,
+    Policy, Quota, RateLimitLayer, Rule,
     by::{self, Or},
 };
+use plimsoll_lookup::{LookupLayer, row};
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::task;
-
-type Customers = Lookup<String, Customer>;
 
 /// A row of the table.
 struct Customer {
@@ -50,7 +49,7 @@ async fn main() -> support::Outcome<()> {
 
     // From a request to the key of a row, and from the key to the row, if there is one.
     let rows = database.clone();
-    let customers: Customers = Lookup::new(api_key, move |api_key| {
+    let customers = LookupLayer::new(api_key, move |api_key| {
         let rows = rows.clone();
         async move { rows.customer(api_key).await }
     })
@@ -59,14 +58,15 @@ async fn main() -> support::Outcome<()> {
     // The row says who is charged and under which quota. A client without a row is charged by its
     // address, under the quota of the policy.
     let api = Policy::new("api", Quota::per_minute(5))?;
-    let rule = Rule::new(api, customers.map(|customer| customer.id).or(by::peer_ip()))
-        .quota(customers.and_then(|customer| customer.limit))
-        .resolve(&customers);
+    let id = |parts: &Parts| Some(row::<Customer>(&parts.extensions)?.id);
+    let rule = Rule::new(api, id.or(by::peer_ip()))
+        .quota(|parts: &Parts| row::<Customer>(&parts.extensions)?.limit);
 
     let app = Router::new()
         .route("/", get(hello))
         .layer(RateLimitLayer::new(limiter, rule))
-        .with_state(customers)
+        // The outer layer, so the rule finds the row.
+        .layer(customers)
         // For administrators: a real service authenticates them.
         .route("/admin/limits/{name}", put(set_limit).with_state(database));
     support::serve(app).await
@@ -77,8 +77,8 @@ fn api_key(parts: &Parts) -> Option<String> {
 }
 
 /// The layer has looked up the row already.
-async fn hello(State(customers): State<Customers>, request: Request) -> String {
-    match customers.row(request.extensions()) {
+async fn hello(customer: Option<Extension<Arc<Customer>>>) -> String {
+    match customer {
         Some(customer) => format!("hello {}, your plan is {}\n", customer.name, customer.plan),
         None => "hello stranger\n".to_owned(),
     }

@@ -1,4 +1,4 @@
-//! What a database does to its clients: it crashes, is slow, is shared and is read.
+//! The faults of a database that its clients meet: it crashes, is slow, is shared and is read.
 
 use std::{
     collections::BTreeSet,

@@ -1,6 +1,7 @@
 //! The algorithms: pure state machines, without I/O and without a clock.
 //!
-//! Each algorithm is one file with a state that implements [`StateMachine`]. A state answers three
+//! Each algorithm is one file with a state that implements [`StateMachine`]. The logs share [`ring`], and the
+//! counters share [`periods`]. A state answers three
 //! questions about a [`Quota`](crate::Quota) at a time `now`: how many units are free, how long a
 //! number of units takes to become free, and at which time the state no longer matters. It executes two
 //! commands: charge units, and refund units. A [`KeyState`] derives everything else from these, such

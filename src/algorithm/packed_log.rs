@@ -264,14 +264,15 @@ impl PackedLog {
         }
     }
 
-    /// Appends the header and the records to the bytes of a state.
+    /// Appends the header and the records to the bytes of a state. The totals are those of a short log, whose
+    /// `base` is 0, so that a long log that has become short is written alike.
     pub(super) fn write_all(&self, bytes: &mut Vec<u8>) {
         let log = self.header();
-        let LogHeader { head, seen, window, old_records, old_life, base, len, .. } = log;
-        let [old_records, base, len] = [old_records, base, len].map(u64::from);
-        write_numbers(bytes, [head, seen, window, old_records, old_life, base, len]);
+        let LogHeader { head, seen, window, old_records, base, len, .. } = log;
+        let old_life = if old_records > 0 { log.old_life } else { 0 };
+        write_numbers(bytes, [head, seen, window, old_records.into(), old_life, len.into()]);
         let (older, newer) = self.records(&log).as_slices();
-        older.iter().chain(newer).for_each(|record| bytes.extend(record.0));
+        older.iter().chain(newer).for_each(|record| bytes.extend(record.without(base).0));
     }
 
     /// Restores a log.
@@ -279,10 +280,10 @@ impl PackedLog {
         let (head, seen) =
             (numbers.next((1 << RECORD_NUMBER_BITS) - 1)?, numbers.next(MAX_NUMBER)?);
         let (window, old_records) = (numbers.next(MAX_WINDOW)?, numbers.next(MAX_RECORDS)?);
-        let (old_life, base) = (numbers.next(MAX_WINDOW)?, numbers.next(u32::MAX.into())?);
-        let len = numbers.next(MAX_RECORDS)? as u32;
-        let [old_records, base] = [old_records, base].map(|number| number as u32);
-        let mut log = LogHeader { head, seen, window, old_records, old_life, base, len, start: 0 };
+        let (old_life, len) = (numbers.next(MAX_WINDOW)?, numbers.next(MAX_RECORDS)? as u32);
+        let old_records = old_records as u32;
+        let mut log =
+            LogHeader { head, seen, window, old_records, old_life, base: 0, len, start: 0 };
         let mut read = Self::default();
         if len as usize > read.capacity() || old_records > 0 {
             let mut empty = LogHeader::default();

@@ -1,9 +1,7 @@
 //! The service that paces calls.
 
 use std::{
-    fmt,
-    future::poll_fn,
-    mem,
+    fmt, mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -63,15 +61,10 @@ where
         let clone = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, clone);
         let layer = Arc::clone(&self.layer);
-        let (mut parts, body) = request.into_parts();
+        let (parts, body) = request.into_parts();
         Box::pin(async move {
             let rules = layer.rules.applicable(&parts);
-            if let Some(mut lookups) = layer.rules.look_up(rules, &mut parts) {
-                poll_fn(|cx| lookups.poll(&mut parts, cx)).await;
-            }
-            layer.rules.require_rows(rules, &parts).map_err(PaceError::Limiter)?;
-            let request =
-                RequestCharges::new(layer.rules.select(rules), &parts).map_err(no_peer)?;
+            let request = RequestCharges::new(rules, &parts).map_err(no_peer)?;
             let (charges, hooks) = (request.charges.into_owned(), request.hooks);
             let call = CallId::new(&charges);
             let decision = decide::<S::Error>(&layer, charges, &call).await?;

@@ -5,8 +5,7 @@ use std::{mem, time::Duration};
 use smallvec::SmallVec;
 
 use super::{
-    ChargeReply, OneReply, Outcome, Outcomes, Receipt, ReceiptLine, Source, Standing, StoreReply,
-    Verdict,
+    ChargeReply, Outcome, Outcomes, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict,
 };
 use crate::{
     clock::Timestamp,
@@ -103,34 +102,6 @@ impl<'p> Decision<'p> {
         }
         let binding = Outcomes::new(&charges, &replies).tightest();
         Ok(Allowed(Details { charges, time, source, binding, replies }))
-    }
-
-    /// Creates the decision on one charge, which it takes out of `charges`. The result is the same as
-    /// that of [`new`](Self::new), but the charge and the reply are moved only once.
-    #[inline(always)]
-    pub(crate) fn of_one(
-        charges: &mut Charges<'p>,
-        OneReply { time, source, reply }: OneReply,
-    ) -> Self {
-        let is_live = charges[0].is_live();
-        let binding = is_live.then_some(0);
-        if reply.verdict == Verdict::Passed || !is_live {
-            Self::Allowed(Allowed(Details {
-                charges: mem::take(charges),
-                time,
-                source,
-                binding,
-                replies: SmallVec::from_buf([reply]),
-            }))
-        } else {
-            Self::Denied(Denied(Details {
-                charges: mem::take(charges),
-                time,
-                source,
-                binding,
-                replies: SmallVec::from_buf([reply]),
-            }))
-        }
     }
 
     /// Returns whether the check was admitted.
@@ -339,7 +310,7 @@ impl<'p> Allowed<'p> {
 mod tests {
     use crate::{
         clock::Timestamp,
-        decision::{ChargeReply, Decision, Mark, OneReply, Source, Standing, StoreReply, Verdict},
+        decision::{ChargeReply, Decision, Mark, Source, Standing, StoreReply, Verdict},
         policy::{Charges, Policy},
         quota::Quota,
     };
@@ -391,26 +362,6 @@ mod tests {
         decide(&lines, |decision| {
             assert_eq!(decision.binding().unwrap().verdict(), Verdict::Refused);
         });
-    }
-
-    /// One charge is decided on a path of its own.
-    #[test]
-    fn one_charge_is_decided_as_one_of_several_is() {
-        let policy = Policy::new("policy", Quota::per_second(10)).unwrap();
-        for charge in
-            [policy.charge(1, 1), policy.charge(1, 1).shadow(), policy.charge(1, 1).trial()]
-        {
-            for verdict in [Verdict::Passed, Verdict::Refused, Verdict::OverCapacity] {
-                let standing = Standing { retry_after: Some(5), ..Standing::full(10) };
-                let reply = ChargeReply::new(verdict, 1, standing, Mark::new([1, 2, 3]));
-                let (time, source) = (Timestamp::from_micros(7), Source::Local);
-                let (mut one, mut several) =
-                    (Charges::from(charge.clone()), Charges::from(charge.clone()));
-                let one = Decision::of_one(&mut one, OneReply { time, source, reply });
-                let several = Decision::new(&mut several, StoreReply::new(time, source, [reply]));
-                assert_eq!(format!("{one:?}"), format!("{:?}", several.unwrap()));
-            }
-        }
     }
 
     #[test]

@@ -15,5 +15,5 @@ pub use self::{
 };
 pub(crate) use self::{
     standing::Mark,
-    store_reply::{ChargeReply, OneReply, Source, StoreReply, Verdict},
+    store_reply::{ChargeReply, Source, StoreReply, Verdict},
 };

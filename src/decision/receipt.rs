@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{ChargeReply, Mark, OneReply, Source};
+use super::{ChargeReply, Mark, Source};
 use crate::{
     clock::Timestamp,
     policy::{Charge, OnFailure},
@@ -105,13 +105,6 @@ impl Receipt {
     /// Creates a receipt of nothing.
     pub(crate) fn empty() -> Self {
         Self { time: Timestamp::default(), source: Source::Local, lines: SmallVec::new() }
-    }
-
-    /// Creates the receipt of one charge, whose policy it owns.
-    #[inline]
-    pub(crate) fn of_one(charge: Charge<'_>, OneReply { time, source, reply }: OneReply) -> Self {
-        let line = ReceiptLine::new(charge.into_owned(), reply.units, reply.mark);
-        Self { time, source, lines: SmallVec::from_buf([line]) }
     }
 
     /// Creates a receipt of many lines, which are not copied.

@@ -99,11 +99,11 @@ impl Standing {
     /// The stores of this crate compute it exactly: after one microsecond less, the charge is still
     /// refused. There are two exceptions:
     ///
-    /// - With [leases](crate::guide::leases), [`Regions`](crate::Regions) or a cached denial, less
+    /// - With [leases](crate::guide::leases), [regions](https://docs.rs/plimsoll-regions) or a cached denial, less
     ///   may also suffice.
     /// - If the real wait is not known, it is estimated as 1 s or longer. This happens in the
     ///   [fallback](crate::guide::resilience), for a cost above the share of this instance, and in
-    ///   [`Regions`](crate::Regions), if no part has replied with a wait.
+    ///   [regions](https://docs.rs/plimsoll-regions), if no part has replied with a wait.
     ///
     /// It is `None` if the charge has passed, if it can never pass because its cost exceeds the
     /// [`limit`](Self::limit), or if a store refuses it without a wait. The deny cache does so if another key of

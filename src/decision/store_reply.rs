@@ -13,14 +13,6 @@ pub struct StoreReply {
     pub(crate) charges: SmallVec<[ChargeReply; 1]>,
 }
 
-/// The reply to the only charge of a check.
-#[derive(Debug, Clone)]
-pub(crate) struct OneReply {
-    pub(crate) time: Timestamp,
-    pub(crate) source: Source,
-    pub(crate) reply: ChargeReply,
-}
-
 impl StoreReply {
     /// Creates a reply, for implementations of [`Store`](crate::store::Store).
     ///
@@ -80,7 +72,7 @@ pub enum Source {
     /// This process, with units that it had [leased](crate::Quota::leased) from the shared store.
     Leased,
     /// The guaranteed share of this region alone, because the home store of
-    /// [`Regions`](crate::Regions) did not answer in time.
+    /// [regions](https://docs.rs/plimsoll-regions) did not answer in time.
     Region,
     /// The deny cache, with an earlier denial by the shared store that still holds.
     Cache,

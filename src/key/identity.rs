@@ -74,7 +74,7 @@ impl<I: Into<Identity>> From<Option<I>> for Identity {
     note = "an extractor returns a `Key`, a value that makes a key (such as a `String`, an integer or an \
             `IpAddr`), an `Option` of one of them, or an `Identity`",
     note = "an extractor is not asynchronous: to load the key from a database, use \
-            `plimsoll::Lookup` (feature `lookup`)"
+            the package `plimsoll-lookup`"
 )]
 pub trait IntoIdentity {
     /// Converts the value.

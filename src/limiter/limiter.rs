@@ -45,7 +45,7 @@ use crate::{
 /// With an embedded store a check is decided at the first poll. If the future of a check is
 /// dropped, or the reply of a remote store is lost, the check has spent all of its charges or none.
 /// There is one exception: a check over several slots of a cluster, or over the share and the pool
-/// of [`Regions`](crate::Regions), can stay charged in part if a refund fails
+/// of [regions](https://docs.rs/plimsoll-regions), can stay charged in part if a refund fails
 /// ([`Effect::Applied`](crate::error::Effect::Applied)).
 #[derive(Debug, Clone)]
 pub struct Limiter(pub(super) Arc<LimiterState>);
@@ -241,7 +241,7 @@ impl Limiter {
         let mut charges = charges.into();
         if let Some(store) = self.0.holds_in_memory(&charges) {
             match charges.into_one() {
-                Ok(charge) => return Ok(Reservation::in_memory(&self.0, store, charge)),
+                Ok(charge) => return Reservation::in_memory(&self.0, store, charge),
                 Err(vector) => charges = vector,
             }
         }

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::{keeper::was_not_sent, permit::Permit, state::LimiterState};
 use crate::{
-    decision::{Decision, Denied, Receipt},
+    decision::{ChargeReply, Decision, Denied, Receipt, ReceiptLine},
     error::Error,
     memory::MemoryStore,
     policy::Charge,
@@ -100,21 +100,27 @@ impl Reservation {
 
     /// Checks one charge under a concurrency limit in the memory store. It hashes the key once, and the only copy
     /// of the charge is in the table of permits (`benches/check.rs`, in flight).
-    #[inline(never)]
+    ///
+    /// # Errors
+    ///
+    /// Returns no error: the store replies to each charge.
     pub(super) fn in_memory<'p>(
         limiter: &Arc<LimiterState>,
         store: &MemoryStore,
         charge: Charge<'p>,
-    ) -> Reserved<'p> {
+    ) -> Result<Reserved<'p>, Error> {
         let (name, reply) = store.acquire_held(&charge);
-        if reply.reply.units == 0 {
-            return match Decision::of_one(&mut charge.into(), reply) {
+        let line = reply.charges().first().filter(|line| line.units > 0);
+        let Some(ChargeReply { units, mark, .. }) = line else {
+            return Ok(match Decision::new(&mut charge.into(), reply)? {
                 Decision::Allowed(it) => Reserved::Held(Self::new(limiter, it.into_receipt())),
                 Decision::Denied(denied) => Reserved::Denied(denied),
-            };
-        }
-        let permit = Permit::new(limiter, Receipt::of_one(charge, reply), Some(name));
-        Reserved::Held(Self { receipt: OnceLock::new(), permit })
+            });
+        };
+        let line = ReceiptLine::new(charge.into_owned(), *units, *mark);
+        let receipt = Receipt::new(reply.time(), reply.source(), [line]);
+        let permit = Permit::new(limiter, receipt, Some(name));
+        Ok(Reserved::Held(Self { receipt: OnceLock::new(), permit }))
     }
 
     /// Returns whether the store is embedded, so that settling is ready at once.

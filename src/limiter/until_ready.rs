@@ -115,7 +115,6 @@ fn may_pass(error: &Error) -> bool {
         | ErrorKind::Protocol
         | ErrorKind::Unsupported
         | ErrorKind::QueueFull
-        | ErrorKind::LookupFailed
         | ErrorKind::Deadline => false,
     }
 }

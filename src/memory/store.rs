@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    decision::{ChargeReply, Mark, OneReply, Receipt},
+    decision::{ChargeReply, Mark, Receipt},
     policy::Charge,
     store::{
         Answer, MemoryStats, Request, Source, Status, Store, StoreReply, Traits, decide::Mode,
@@ -98,10 +98,10 @@ impl MemoryStore {
     /// Decides a check of one charge now. Returns the
     /// [`name`](Self::name) of the charge as well, with which its units are [released](Self::release_named).
     #[inline]
-    pub(crate) fn acquire_held(&self, charge: &Charge<'_>) -> (u128, OneReply) {
+    pub(crate) fn acquire_held(&self, charge: &Charge<'_>) -> (u128, StoreReply) {
         let (time, id) = (self.0.clock.now(), self.0.secret.entry(charge));
         let reply = decide_entry(&self.0, id, charge, time, Mode::Acquire);
-        (id.to_u128(), OneReply { time, source: Source::Local, reply })
+        (id.to_u128(), StoreReply::new(time, Source::Local, [reply]))
     }
 
     /// Decides a check now.

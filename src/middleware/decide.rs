@@ -23,10 +23,7 @@ use crate::{
     outcome::{DenialBody, Settlement},
     policy::{Charges, FailurePolicy},
     remote::{Call, Step},
-    rule::{
-        ApplicableRules, PendingLookups, RequestCharges, RequestFn, ResponseHooks, Rule, Rules,
-        route,
-    },
+    rule::{RequestCharges, RequestFn, ResponseHooks, Rule, Rules, route},
     telemetry::{self, Announcement, FirstRequests},
 };
 
@@ -52,6 +49,7 @@ pub(super) struct Decider {
 type OnDecision = dyn Fn(&Decision<'_>, &Parts) + Send + Sync;
 
 /// The result of [`Decider::decide`].
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(super) enum FirstStep {
     Decided(Admission),
     /// [`Decider::poll`] continues the decision.
@@ -89,8 +87,6 @@ impl ResponseChange {
 /// A decision that is not ready at once.
 #[expect(clippy::large_enum_variant, reason = "it is in the box of the call that waits for it")]
 pub(super) enum PendingDecision {
-    /// The rows that the rules need are being loaded.
-    LookingUp(ApplicableRules, PendingLookups),
     /// A request to a remote store is in flight.
     Checking { call: Call<'static>, hooks: ResponseHooks },
     /// The request waits for its turn.
@@ -116,17 +112,12 @@ impl Decider {
         });
     }
 
-    /// Decides a request, if the rows of its lookups and the answer of the store are ready. Otherwise
-    /// the caller [polls](Self::poll) for the decision.
+    /// Decides a request, if the answer of the store is ready. Otherwise the caller [polls](Self::poll) for the decision.
     pub(super) fn decide(&self, parts: &mut Parts) -> FirstStep {
         if !self.enabled || self.is_exempt(parts) {
             return FirstStep::Decided(self.pass(parts));
         }
-        let rules = self.rules.applicable(parts);
-        match self.rules.look_up(rules, parts) {
-            None => self.check(rules, parts),
-            Some(lookups) => FirstStep::Pending(PendingDecision::LookingUp(rules, lookups)),
-        }
+        self.check(parts)
     }
 
     /// Continues a pending decision.
@@ -136,37 +127,24 @@ impl Decider {
         parts: &mut Parts,
         cx: &mut Context<'_>,
     ) -> Poll<Admission> {
-        loop {
-            match pending {
-                PendingDecision::LookingUp(rules, lookups) => {
-                    ready!(lookups.poll(parts, cx));
-                    match self.check(*rules, parts) {
-                        FirstStep::Decided(admission) => return Poll::Ready(admission),
-                        FirstStep::Pending(check) => *pending = check,
-                    }
-                }
-                PendingDecision::Checking { call, hooks } => {
-                    let (charges, reply) = ready!(Pin::new(call).poll(cx));
-                    return Poll::Ready(self.judge(charges, mem::take(hooks), reply, parts));
-                }
-                PendingDecision::Delayed { decision, policy, hooks } => {
-                    let decision = ready!(decision.as_mut().poll(cx));
-                    return Poll::Ready(match decision {
-                        Ok(decision) => self.admit(&decision, mem::take(hooks), parts),
-                        Err(error) => self.fail(*policy, &error, parts),
-                    });
-                }
+        match pending {
+            PendingDecision::Checking { call, hooks } => {
+                let (charges, reply) = ready!(Pin::new(call).poll(cx));
+                Poll::Ready(self.judge(charges, mem::take(hooks), reply, parts))
+            }
+            PendingDecision::Delayed { decision, policy, hooks } => {
+                Poll::Ready(match ready!(decision.as_mut().poll(cx)) {
+                    Ok(decision) => self.admit(&decision, mem::take(hooks), parts),
+                    Err(error) => self.fail(*policy, &error, parts),
+                })
             }
         }
     }
 
-    /// Applies `rules` to a request whose rows are known, and asks the limiter.
+    /// Applies the rules to a request, and asks the limiter.
     #[inline]
-    fn check(&self, rules: ApplicableRules, parts: &mut Parts) -> FirstStep {
-        if let Err(error) = self.rules.require_rows(rules, parts) {
-            return FirstStep::Decided(self.fail(FailurePolicy::DENY, &error, parts));
-        }
-        let charges = RequestCharges::new(self.rules.select(rules), parts);
+    fn check(&self, parts: &mut Parts) -> FirstStep {
+        let charges = RequestCharges::new(self.rules.applicable(parts), parts);
         let Ok(RequestCharges { mut charges, hooks }) = charges else {
             return FirstStep::Decided(Admission::Rejected(self.denial_format.no_peer(parts)));
         };

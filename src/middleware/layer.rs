@@ -98,7 +98,7 @@ use crate::{
 /// |---|---|---|---|
 /// | not enough units now | 429, problem type `quota-exceeded` | `RESOURCE_EXHAUSTED` | the wait, if the store named one |
 /// | the cost exceeds the capacity | 403 | `FAILED_PRECONDITION` | none: waiting does not help |
-/// | the [`Store`](crate::store::Store) cannot answer or a lookup has failed, and a rule says [`OnFailure::Deny`](crate::OnFailure::Deny) | 503, problem type `temporary-reduced-capacity` | `UNAVAILABLE` | 1 s |
+/// | the [`Store`](crate::store::Store) cannot answer, and a rule says [`OnFailure::Deny`](crate::OnFailure::Deny) | 503, problem type `temporary-reduced-capacity` | `UNAVAILABLE` | 1 s |
 /// | the request has no [peer address](crate::key::Identity::NoPeer), which a rule charges | 500 | `INTERNAL` | none: all requests have this mistake |
 ///
 /// Each of these responses has `Cache-Control: no-store`, so that no cache serves the denial of one
@@ -246,7 +246,7 @@ impl RateLimitLayer {
     /// - A request that waits is denied later only if its turn comes late by more than an eighth of `max`,
     ///   because other processes, checks that do not wait, or a slow store have delayed it.
     /// - Under a [sliding counter](crate::Algorithm::SlidingCounter), the time of a turn is an estimate for
-    ///   costs above 1. With leases or [`Regions`](crate::Regions), it is an estimate too.
+    ///   costs above 1. With leases or [regions](https://docs.rs/plimsoll-regions), it is an estimate too.
     /// - At most [`Limiter::MAX_WAITING`] requests of a limiter wait in this process. The next one is
     ///   denied at once.
     /// - If the client disconnects, the server drops the request. It leaves the queue and has spent
@@ -354,7 +354,7 @@ impl RateLimitLayer {
     }
 
     /// Sets a closure that creates the response to a request that is rejected because the store cannot
-    /// answer or a lookup has failed, under [`OnFailure::Deny`](crate::OnFailure::Deny): status 503.
+    /// answer, under [`OnFailure::Deny`](crate::OnFailure::Deny): status 503.
     ///
     /// Everything else is as in [`on_denied`](Self::on_denied).
     #[must_use]

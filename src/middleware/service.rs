@@ -73,7 +73,7 @@ where
                 drop(self.take_ready());
                 ResponseFuture::rejected(response)
             }
-            // 4. If the rows of lookups or the answer of the store are not ready, the future awaits
+            // 4. If the answer of the store is not ready, the future awaits
             //    them. Then it does the same with the service that is ready now.
             FirstStep::Pending(pending) => {
                 let (decider, ready) = (Arc::clone(&self.decider), self.take_ready());

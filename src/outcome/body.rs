@@ -51,6 +51,13 @@ impl<B> ResponseBody<B> {
     }
 }
 
+impl<B> Default for ResponseBody<B> {
+    /// Creates an empty body, for layers outside of this one that answer by themselves.
+    fn default() -> Self {
+        Self::denial(DenialBody::Document(Bytes::new()))
+    }
+}
+
 impl<B> Body for ResponseBody<B>
 where
     B: Body,

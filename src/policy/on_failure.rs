@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 
-/// The treatment of a request when the store cannot answer, or when a lookup of a rule has failed.
+/// The treatment of a request when the store cannot answer.
 ///
 /// Set it with [`Charge::with_on_failure`](crate::Charge::with_on_failure) or
 /// [`Rule::on_failure`](crate::Rule::on_failure). [`Limiter::until_ready`](crate::Limiter::until_ready) waits
@@ -28,8 +28,7 @@ use crate::error::Error;
 #[non_exhaustive]
 pub enum OnFailure {
     /// This process decides by itself, under its share of the limit (see
-    /// [`Resilience::instances`](crate::Resilience::instances)). After a failed lookup, the
-    /// request is limited like one without a row. If the limiter has no fallback, a layer admits
+    /// [`Resilience::instances`](crate::Resilience::instances)). If the limiter has no fallback, a layer admits
     /// the request, and [`Limiter::check`](crate::Limiter::check) returns an error.
     #[default]
     Local,
@@ -52,7 +51,8 @@ impl OnFailure {
     }
 
     /// Returns the stricter of two reactions.
-    pub(crate) fn stricter(self, other: Self) -> Self {
+    #[must_use]
+    pub fn stricter(self, other: Self) -> Self {
         match (self, other) {
             (Self::Deny, _) | (_, Self::Deny) => Self::Deny,
             (Self::Local, _) | (_, Self::Local) => Self::Local,
@@ -71,9 +71,6 @@ pub(crate) struct FailurePolicy {
 }
 
 impl FailurePolicy {
-    /// The treatment of a request whose rows could not be loaded, although a rule denies it then.
-    pub(crate) const DENY: Self = Self { binds: true, denies: true };
-
     /// Returns the treatment of a check, from the reactions of its charges that are not shadows.
     #[inline]
     pub(super) fn of(binding: impl Iterator<Item = OnFailure>) -> Self {

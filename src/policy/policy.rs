@@ -289,6 +289,8 @@ pub struct Charge<'p> {
     has_own_quota: bool,
     /// True if the quota is the one that was set for the key.
     has_key_quota: bool,
+    /// True if the quota is a [part](Self::with_part) of the quota in force.
+    is_part: bool,
     /// The number of equal shares into which the quota is divided. The charge is made against one of
     /// them.
     shares: u32,
@@ -331,6 +333,7 @@ impl<'p> Charge<'p> {
             on_failure: None,
             has_own_quota: false,
             has_key_quota: key_quota.is_some(),
+            is_part: false,
             shares: 1,
         }
     }
@@ -383,6 +386,13 @@ impl<'p> Charge<'p> {
         self.quota = if self.has_key_quota { self.quota } else { quota };
         self.has_own_quota = true;
         self
+    }
+
+    /// Returns the same charge against a part of its quota, for a store that divides quotas between several
+    /// stores. The quota of the policy or of the key no longer applies to it.
+    #[must_use]
+    pub fn with_part(self, part: Quota) -> Self {
+        Self { quota: part, is_part: true, ..self }
     }
 
     /// Returns the charge as it was made while its policy had `quota`.
@@ -546,8 +556,12 @@ impl<'p> Charge<'p> {
     }
 
     /// Returns the current quota of the key, or else of the policy. Returns the quota of this charge if it
-    /// is [its own](Self::with_quota), or if the algorithm of the current quota is another one.
+    /// is [its own](Self::with_quota) or a [part](Self::with_part), or if the algorithm of the current quota is
+    /// another one.
     pub(crate) fn quota_in_force(&self) -> Quota {
+        if self.is_part {
+            return self.quota;
+        }
         let (quota, key_quota) = self.policy.0.quotas.of(&self.key);
         if self.has_own_quota && key_quota.is_none() {
             return self.quota;
@@ -562,9 +576,11 @@ impl<'p> Charge<'p> {
         Self { purpose: Purpose::Renewal(highest_bit), ..self }
     }
 
-    /// Returns the highest bit of the mark of the unit in flight that the charge renews, if it does. A store
-    /// of several parts may mark its units by it.
-    pub(crate) fn renews(&self) -> Option<bool> {
+    /// Returns the highest bit of the third number of the [`Mark`](crate::store::Mark) of the unit in flight that the
+    /// charge renews, if it does. A store that consists of two stores may set this bit in the marks of one of
+    /// them, and so renews each unit in the store that has it.
+    #[must_use]
+    pub fn renews(&self) -> Option<bool> {
         if let Purpose::Renewal(highest_bit) = self.purpose { Some(highest_bit) } else { None }
     }
 

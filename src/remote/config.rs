@@ -192,13 +192,10 @@ impl Resilience {
         if stages.is_empty() { "no resilience".to_owned() } else { stages.join(", ") }
     }
 
-    /// Returns the longest time for which a check waits for the store, if there is one.
-    pub(crate) fn longest_wait(&self) -> Option<Duration> {
-        self.deadline
-    }
-
-    /// Sets the deadline, and with it the time after which the breaker counts a call as slow.
-    pub(crate) fn patient(mut self, deadline: Duration) -> Self {
+    /// Sets the [`deadline`](Self::deadline), and with it the time after which the breaker counts a call as
+    /// [slow](BreakerConfig::slow): for a store that is far away.
+    #[must_use]
+    pub fn patient(mut self, deadline: Duration) -> Self {
         self.breaker = self.breaker.map(|breaker| breaker.slow(deadline));
         self.deadline(deadline)
     }

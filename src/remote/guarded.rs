@@ -288,10 +288,6 @@ impl Deref for Guarded {
 }
 
 /// The result of a step: a reply, or what waits for one.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is used at once, and a box would be an allocation more"
-)]
 pub(crate) enum Step<C> {
     Decided(Result<StoreReply, Error>),
     Waits(C),

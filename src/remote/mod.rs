@@ -26,7 +26,6 @@ mod recovery;
 
 pub use self::{breaker::BreakerConfig, config::Resilience, protected::Protected};
 pub(crate) use self::{
-    fallback::UNKNOWN_WAIT_MICROS,
     guarded::{Answered, Call, Step},
     pipeline::Pipeline,
 };

@@ -4,11 +4,8 @@ use std::{fmt, sync::Arc};
 
 use http::{request::Parts, response};
 
-#[cfg(feature = "lookup")]
-use super::Lookup;
 use super::{
-    MissingPeer, PendingLookups,
-    lookups::Lookups,
+    MissingPeer,
     policy_choice::{PolicyChoice, RequestFn},
 };
 use crate::{
@@ -22,9 +19,9 @@ use crate::{
 /// and the cost.
 ///
 /// A rule is made of closures over the head of the request ([`Parts`]). They return owned data. The
-/// middleware calls them for every request and does not await them. For keys, tiers and quotas from a
-/// database, a [`Lookup`] loads the row of the client before the closures are called. A
-/// result of an earlier layer is read with [`by::extension`](crate::by::extension).
+/// middleware calls them for every request and does not await them. They read the result of an earlier layer with
+/// [`by::extension`](crate::by::extension), such as the row of a client that
+/// [plimsoll-lookup](https://docs.rs/plimsoll-lookup) has loaded from a database.
 ///
 /// # Examples
 ///
@@ -57,7 +54,6 @@ pub struct Rule {
     quota: Option<RequestFn<Option<Quota>>>,
     cost: Option<RequestFn<u64>>,
     only: Option<RequestFn<bool>>,
-    lookups: Lookups,
     shadow: bool,
     trials: Vec<Policy>,
     on_failure: Option<OnFailure>,
@@ -131,7 +127,6 @@ impl Rule {
             quota: None,
             cost: None,
             only: None,
-            lookups: Lookups::default(),
             shadow: false,
             trials: Vec::new(),
             on_failure: None,
@@ -196,48 +191,6 @@ impl Rule {
         F: Fn(&Parts) -> u64 + Send + Sync + 'static,
     {
         self.cost = Some(Arc::new(cost));
-        self
-    }
-
-    /// Looks up the row of a request in a database before the rule is applied, so that the closures of
-    /// the rule can use it: see [`Lookup`]. Needs the feature `lookup`.
-    ///
-    /// Only requests to which the rule [applies](Self::only) are looked up. Rules and layers that
-    /// resolve the same lookup share its result. If the row cannot be loaded, the rule's
-    /// [`OnFailure`] applies:
-    ///
-    /// - [`Local`](OnFailure::Local), the default: the rule is applied as for a client without a row.
-    ///   [`Lookup::map`](crate::Lookup::map) then returns `None`, so the quota is that of the policy. The
-    ///   key is that of the next extractor after [`Or`](crate::by::Or), or else
-    ///   [`Key::ANONYMOUS`](crate::Key::ANONYMOUS), which all such requests share.
-    /// - [`Allow`](OnFailure::Allow): the rule does not charge the request.
-    /// - [`Deny`](OnFailure::Deny): the request is rejected with status 503, unless the rule is a
-    ///   [shadow](Self::shadow).
-    ///
-    /// ```
-    /// use plimsoll::{Lookup, Policy, Quota, Rule, by::{self, Or}};
-    ///
-    /// struct Customer { id: u64, per_minute: Option<Quota> }
-    /// # async fn load(_api_key: String) -> Result<Option<Customer>, std::io::Error> { Ok(None) }
-    ///
-    /// let customers = Lookup::new(
-    ///     |parts| Some(parts.headers.get("x-api-key")?.to_str().ok()?.to_owned()),
-    ///     load,
-    /// );
-    /// let api = Policy::new("api", Quota::per_minute(60))?;
-    /// let rule = Rule::new(api, customers.map(|customer| customer.id).or(by::peer_ip()))
-    ///     .quota(customers.and_then(|customer| customer.per_minute))
-    ///     .resolve(&customers);
-    /// # Ok::<(), plimsoll::Error>(())
-    /// ```
-    #[cfg(feature = "lookup")]
-    #[must_use]
-    pub fn resolve<Q, T>(mut self, lookup: &Lookup<Q, T>) -> Self
-    where
-        Q: std::hash::Hash + Eq + Clone + Send + Sync + 'static,
-        T: Send + Sync + 'static,
-    {
-        self.lookups.add(lookup.erased());
         self
     }
 
@@ -368,9 +321,6 @@ impl Rule {
     /// no request.
     #[inline]
     pub(crate) fn charge(&self, parts: &Parts) -> Result<Option<Charge<'_>>, MissingPeer> {
-        if self.lets_pass_without_row(parts) {
-            return Ok(None);
-        }
         let identity = (self.identity)(parts);
         if matches!(identity, Identity::NoPeer) {
             telemetry::charge_without_peer();
@@ -444,28 +394,6 @@ impl Rule {
 
     fn reaction(&self) -> OnFailure {
         self.on_failure.unwrap_or_default()
-    }
-
-    /// Returns whether the rule needs a lookup.
-    pub(super) fn resolves(&self) -> bool {
-        !self.lookups.is_empty()
-    }
-
-    /// Starts the lookups of the rule.
-    pub(super) fn look_up(&self, parts: &mut Parts, pending: &mut PendingLookups) {
-        self.lookups.start(parts, pending);
-    }
-
-    /// Returns whether the request is to be rejected because a row could not be loaded.
-    pub(super) fn denies_without_row(&self, parts: &Parts) -> bool {
-        self.reaction() == OnFailure::Deny && !self.shadow && self.lookups.have_failed(parts)
-    }
-
-    /// Returns whether the request is not charged because a row could not be loaded. This includes a shadow
-    /// rule with [`OnFailure::Deny`], because a shadow rule rejects no request.
-    #[inline]
-    fn lets_pass_without_row(&self, parts: &Parts) -> bool {
-        self.resolves() && self.reaction() != OnFailure::Local && self.lookups.have_failed(parts)
     }
 
     /// Returns the adjustment of the charge by the response, if there is one.

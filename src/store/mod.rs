@@ -1,9 +1,9 @@
 //! The interface of stores.
 //!
-//! A [`Store`] decides checks and keeps the units that keys have spent. The crate has three:
+//! A [`Store`] decides checks and keeps the units that keys have spent. The crate has two:
 //! [`MemoryStore`](crate::MemoryStore) keeps them in this process, [`RedisStore`](crate::RedisStore) in
-//! Redis, shared by all instances, and [`Regions`](crate::Regions) shares limits between regions, each
-//! with a store of its own. A store of your own implements [`Store`].
+//! Redis, shared by all instances. [plimsoll-regions](https://docs.rs/plimsoll-regions) has one that shares limits
+//! between regions, each with a store of its own. A store of your own implements [`Store`].
 
 mod answer;
 pub(crate) mod decide;

@@ -53,7 +53,7 @@ pub struct Status {
     pub leased_keys: usize,
     /// The number of leased units that this process holds.
     pub leased_units: u64,
-    /// The status of the home store of [`Regions`](crate::Regions), and of the stages around it. The
+    /// The status of the home store of [regions](https://docs.rs/plimsoll-regions), and of the stages around it. The
     /// other fields are about the store of the region.
     pub home: Option<Box<Status>>,
 }

@@ -105,7 +105,7 @@ pub struct Traits {
     /// The store has breakers, deny caches, leases and a fallback around the servers that it calls. A limiter
     /// over it adds only the deadline.
     pub protects_itself: bool,
-    /// Where a store that keeps deadlines records how late its timers are.
+    /// The record of late timers, of a store that keeps deadlines.
     pub(crate) scheduling_delay: Option<SchedulingDelay>,
 }
 

@@ -15,9 +15,7 @@
 //! | `plimsoll_lease_renewals_total` | counter | by `result`: requests for leased units: `granted`, `denied`, `lost` |
 //! | `plimsoll_leased_units_total` | counter | units that this process has leased |
 //! | `plimsoll_lease_refunds_total` | counter | leased units that were refunded to the store |
-//! | `plimsoll_lookups_total` | counter | by `result`: lookups of rows for requests: `cached`, `loaded`, `stale`, `unknown`, `failed` |
-//! | `plimsoll_lookup_failures_total` | counter | by `kind`: loads of rows that failed |
-//! | `plimsoll_lookup_load_seconds` | histogram | times of loads of rows |
+//! | `plimsoll_lookups_total` | counter | by `result`: lookups of plimsoll-lookup: `cached`, `loaded`, `stale`, `unknown`, `failed` |
 //! | `plimsoll_missing_peers_total` | counter | charges that were not made because the request has no peer address |
 //! | `plimsoll_undo_failed_total` | counter | denied checks over several slots of a cluster, or over the share and the pool of a region, of which a part stays charged |
 
@@ -55,8 +53,7 @@ reports! { feature "metrics";
                 "plimsoll_missing_peers_total",
                 "Charges that were not made because the request has no peer address.",
             ),
-            ("plimsoll_lookups_total", "Lookups of requests, by result."),
-            ("plimsoll_lookup_failures_total", "Loads of lookups that failed, by kind of failure."),
+            ("plimsoll_lookups_total", "Lookups of plimsoll-lookup, by result."),
             (
                 "plimsoll_undo_failed_total",
                 "Denied checks over several slots or parts of a region of which a part stays charged.",
@@ -69,11 +66,6 @@ reports! { feature "metrics";
             "plimsoll_store_seconds",
             Unit::Seconds,
             "Response times of remote stores."
-        );
-        describe_histogram!(
-            "plimsoll_lookup_load_seconds",
-            Unit::Seconds,
-            "Times of the loads of lookups."
         );
         describe_histogram!(
             "plimsoll_scheduling_delay_seconds",
@@ -166,23 +158,5 @@ reports! { feature "metrics";
     /// Counts a charge that was not made because the request has no peer address.
     pub(super) fn charge_without_peer() {
         metrics::counter!("plimsoll_missing_peers_total").increment(1);
-    }
-
-    /// Counts a lookup of a request.
-    #[cfg(feature = "lookup")]
-    pub(crate) fn looked_up(result: &'static str) {
-        metrics::counter!("plimsoll_lookups_total", "result" => result).increment(1);
-    }
-
-    /// Records the time that a load of a lookup took.
-    #[cfg(feature = "lookup")]
-    pub(crate) fn row_loaded(time: Duration) {
-        metrics::histogram!("plimsoll_lookup_load_seconds").record(time.as_secs_f64());
-    }
-
-    /// Counts a load of a lookup that has failed.
-    #[cfg(feature = "lookup")]
-    pub(super) fn lookup_failed(kind: &'static str) {
-        metrics::counter!("plimsoll_lookup_failures_total", "kind" => kind).increment(1);
     }
 }

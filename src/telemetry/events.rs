@@ -111,15 +111,6 @@ pub(crate) fn charge_without_peer() {
     misuse::peer_missing();
 }
 
-/// Reports that a load of a lookup has failed, as an event at most once a second for each kind of failure.
-/// `error` is the error that the load returned, if it returned one.
-#[cfg(feature = "lookup")]
-#[cold]
-pub(crate) fn lookup_failed(kind: &'static str, error: Option<&dyn std::fmt::Display>) {
-    counts::lookup_failed(kind);
-    report_lookup(kind, error);
-}
-
 /// The event that lists the limits of a layer, which is emitted at most once. A clone can emit its event
 /// again.
 #[derive(Debug, Default)]
@@ -211,14 +202,6 @@ reports! { feature "tracing";
         }
         if let Some(suppressed) = FAILURES.due(error.kind(), "check") {
             tracing::warn!(target: "plimsoll", %error, admitted, suppressed, "the check is not valid");
-        }
-    }
-
-    #[cfg(feature = "lookup")]
-    fn report_lookup(kind: &'static str, error: Option<&dyn std::fmt::Display>) {
-        if let Some(suppressed) = FAILURES.due(ErrorKind::LookupFailed, kind) {
-            let error = error.map(tracing::field::display);
-            tracing::warn!(target: "plimsoll", kind, error, suppressed, "a lookup has failed");
         }
     }
 }

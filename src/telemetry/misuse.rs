@@ -149,7 +149,7 @@ reports! { feature "tracing";
             tracing::warn!(
                 target: "plimsoll::misuse",
                 "requests carry no peer address: rules that charge it reject them with status 500, \
-                 shadow rules do not count them, and in lookups they are one client. Serve axum with \
+                 shadow rules do not count them. Serve axum with \
                  `app.into_make_service_with_connect_info::<SocketAddr>()`, enable plimsoll's \
                  feature `tonic` under tonic, or say where it is with `ClientIp::peer_from`"
             );
@@ -166,7 +166,7 @@ reports! { feature "tracing";
                 header,
                 "a request has a header of a proxy, but the address of the connection is used: if \
                  the service is behind a proxy, all its clients are one. Use `by::client_ip`, and \
-                 `Lookup::client_ip` for a lookup, and name the proxies"
+                 name the proxies"
             );
         });
     }
@@ -179,20 +179,6 @@ reports! { feature "tracing";
             "two layers charge a request to the same key under the same policy of the same limiter: \
              remove one of them, or give each limit a policy with a name of its own"
         );
-    }
-
-    /// Reports that a rule used the row of a lookup that it does not resolve, once in the lifetime of the
-    /// process.
-    #[cfg(feature = "lookup")]
-    pub(crate) fn lookup_missing() {
-        static ONCE: std::sync::Once = std::sync::Once::new();
-        ONCE.call_once(|| {
-            tracing::warn!(
-                target: "plimsoll::misuse",
-                "a rule uses the row of a lookup that it does not resolve, so that no request has a row: \
-                 add `.resolve(&lookup)` to the rule"
-            );
-        });
     }
 }
 

@@ -23,9 +23,3 @@ pub(crate) use self::{
     },
     misuse::{FirstRequests, RouteWatch, charged_twice, forwarded_ignored},
 };
-#[cfg(feature = "lookup")]
-pub(crate) use self::{
-    counts::{looked_up, row_loaded},
-    events::lookup_failed,
-    misuse::{lookup_missing, peer_missing},
-};

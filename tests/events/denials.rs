@@ -6,13 +6,13 @@ use std::{convert::Infallible, net::SocketAddr, time::Duration};
 use axum::extract::ConnectInfo;
 use http::{Request, Response};
 use plimsoll::{
-    Error, Limiter, MemoryStore, OnFailure, Policy, RateLimitLayer, Regions, RegionsConfig,
-    Resilience, Rule, by,
+    Error, Limiter, MemoryStore, OnFailure, Policy, RateLimitLayer, Resilience, Rule, by,
     error::ErrorKind,
     limiter::DenialEvents,
     memory::MemoryConfig,
     store::{Answer, Request as StoreRequest, Store},
 };
+use plimsoll_regions::{Regions, RegionsConfig};
 use plimsoll_testing::{alone, log::Log};
 use tower::{Layer, Service, ServiceExt, service_fn};
 

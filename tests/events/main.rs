@@ -3,6 +3,5 @@
 
 mod denials;
 mod first_start;
-mod lookup;
 mod misuse;
 mod store_failures;

@@ -280,7 +280,6 @@ fn tokens() {
     );
 }
 
-#[cfg(feature = "lookup")]
 #[test]
 fn customers() {
     let example = start("customers");

@@ -5,8 +5,6 @@ mod by_client_ip;
 mod concurrency;
 mod examples;
 mod header_vectors;
-mod lookup;
-mod lookup_flood;
 mod middleware;
 mod outcome;
 mod outcome_client;

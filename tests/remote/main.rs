@@ -16,7 +16,6 @@ mod liveness;
 mod permits;
 #[cfg(feature = "redis-tls")]
 mod recovery;
-mod regions;
 mod remote;
 #[cfg(feature = "redis-tls")]
 mod soak;

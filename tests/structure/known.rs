@@ -40,6 +40,7 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("overrides/tls", "the seam of a feature"),
         ],
     ),
+    ("lookup/src", &[("telemetry", "the seam of two features")]),
     (
         "server/src",
         &[

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use plimsoll::{
-    Error, Limiter, MemoryStore, RedisStore, Regions, RegionsConfig, Resilience,
-    memory::MemoryConfig, redis::RedisConfig,
+    Error, Limiter, MemoryStore, RedisStore, Resilience, memory::MemoryConfig, redis::RedisConfig,
 };
+use plimsoll_regions::{Regions, RegionsConfig};
 
 use super::{
     document::{At, Mistake},

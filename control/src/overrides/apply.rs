@@ -1,23 +1,17 @@
 //! The overrides that this process has applied to its policies.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use plimsoll::{Key, Limiter};
 
 use super::{
     OverrideError,
-    entry::{Override, OverrideKind, check_algorithm, find},
+    entry::{Entries, Override, OverrideKind, check_algorithm, find},
 };
 use crate::{
     Registered, Registry,
     time::{to_millis, wall_time},
 };
-
-/// The overrides by their fields.
-pub(super) type Entries = BTreeMap<String, Override>;
 
 /// The overrides that are applied, by their fields.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! An override, the request for one, and the effect of a request.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     mem::discriminant,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -10,7 +11,7 @@ use std::{
 use plimsoll::{Key, Quota};
 use serde::{Deserialize, Serialize};
 
-use super::{OverrideError, apply::Entries};
+use super::OverrideError;
 use crate::{
     Registered, Registry,
     time::{from_millis, millis, optional_millis},
@@ -103,6 +104,27 @@ pub struct Change {
     /// [passive](super::OverridesConfig::passive) process waits for one: another one is an instance itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unread: Option<String>,
+}
+
+/// The overrides by their fields.
+pub(super) type Entries = BTreeMap<String, Override>;
+
+/// A change of one override.
+#[derive(Clone, Copy)]
+pub(super) enum Edit<'a> {
+    Set(&'a NewOverride),
+    /// Removes the override if it has this version, or any version for `None`.
+    Remove(Option<u64>),
+}
+
+impl Edit<'_> {
+    /// Returns the version that the override must have.
+    pub(super) fn expected(self) -> Option<u64> {
+        match self {
+            Self::Set(new) => new.version,
+            Self::Remove(expected) => expected,
+        }
+    }
 }
 
 /// The longest text of a key.

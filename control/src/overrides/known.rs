@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use super::{
-    Change, NewOverride, OverrideError, apply::Entries, error::MAX_OVERRIDES, redis::Poll, report,
+    Change, OverrideError,
+    entry::{Edit, Entries},
+    error::MAX_OVERRIDES,
+    redis::Poll,
+    report,
 };
 use crate::time::to_millis;
 
@@ -28,24 +32,6 @@ pub(super) struct Known {
     pub(super) losses: u64,
     /// The overrides that the store has lost. Ended ones, and those that were set again, are none.
     pub(super) lost: Entries,
-}
-
-/// A change of one override.
-#[derive(Clone, Copy)]
-pub(super) enum Edit<'a> {
-    Set(&'a NewOverride),
-    /// Removes the override if it has this version, or any version for `None`.
-    Remove(Option<u64>),
-}
-
-impl Edit<'_> {
-    /// Returns the version that the override must have.
-    pub(super) fn expected(self) -> Option<u64> {
-        match self {
-            Self::Set(new) => new.version,
-            Self::Remove(expected) => expected,
-        }
-    }
 }
 
 impl Known {
@@ -120,8 +106,9 @@ impl Known {
         self.error = error;
     }
 
-    /// Takes over what the store has answered at this time of the clock. Returns whether it had lost changes.
-    pub(super) fn follow(&mut self, poll: Poll, clock_micros: u64) -> bool {
+    /// Takes over what the store has answered at this time of the clock. The poll has named the overrides that had
+    /// ended at `asked_millis`. Returns whether the store had lost changes.
+    pub(super) fn follow(&mut self, poll: Poll, clock_micros: u64, asked_millis: u64) -> bool {
         self.ahead_micros = poll.now_micros as i64 - clock_micros as i64;
         self.last_reply_micros = clock_micros;
         let now_millis = poll.now_micros / 1_000;
@@ -129,7 +116,8 @@ impl Known {
         self.epoch = poll.epoch;
         // The next poll removes the overrides that have ended meanwhile.
         let Some(entries) = poll.changed else {
-            self.forget_ended(now_millis);
+            // One that has ended since was not named, and is removed by the next poll.
+            self.forget_ended(asked_millis);
             return false;
         };
         let is_older = self.has_lost || poll.version < self.version || is_another;

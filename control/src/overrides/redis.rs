@@ -15,8 +15,11 @@ use redis::{
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
-    AuditEntry, Change, Override, OverrideError, apply::Entries, audit::MAX_AUDIT,
-    error::MAX_OVERRIDES, known::Edit, tls,
+    AuditEntry, Change, Override, OverrideError,
+    audit::MAX_AUDIT,
+    entry::{Edit, Entries},
+    error::MAX_OVERRIDES,
+    tls,
 };
 use crate::time::{from_millis, to_millis};
 

@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use super::{
     AuditEntry, Change, OverrideError,
-    apply::{Applied, Blocks, Entries, Target},
+    apply::{Applied, Blocks, Target},
     audit::MemoryAudit,
-    entry::shown_key,
-    known::{Edit, Known},
+    entry::{Edit, Entries, shown_key},
+    known::Known,
     redis::{Changed, READ_TIMEOUT, RedisBackend},
     report,
 };
@@ -127,14 +127,15 @@ impl OverridesState {
 
     /// Polls while this task has the turn.
     async fn poll_in_turn(&self, backend: &RedisBackend) -> Result<(), OverrideError> {
-        let (version, ended) = {
+        let (version, ended, asked_millis) = {
             let known = self.known();
-            (known.version, known.ended(self.now_millis_of(&known)))
+            let now_millis = self.now_millis_of(&known);
+            (known.version, known.ended(now_millis), now_millis)
         };
         let poll = backend.poll(version, ended).await?;
         let lost = {
             let mut known = self.known();
-            let has_lost = known.follow(poll, self.clock.now().as_micros());
+            let has_lost = known.follow(poll, self.clock.now().as_micros(), asked_millis);
             has_lost.then(|| known.lost.clone())
         };
         if let Some(lost) = lost {

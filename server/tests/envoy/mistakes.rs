@@ -135,18 +135,20 @@ fn values_of_wrong_types_are_shown_together_in_words() {
 
 /// YAML 1.1, which envoyproxy/ratelimit reads, has other words for truth values, and octal numbers.
 #[test]
-fn values_of_yaml_1_1_are_read_where_they_mean_one_thing() {
+fn values_of_yaml_1_1_are_texts_or_errors() {
     let dump = |lines: &str| {
         let read =
             EnvoyConfig::from_text("limits.yaml", &descriptor(lines), EnvoyOptions::default());
         read.map(|config| config.dump()).map_err(|error| error.to_string())
     };
     let limit = "rate_limit: { unit: day, requests_per_unit: 5 }";
-    for (word, is_shadow) in
-        [("yes", true), ("On", true), ("y", true), ("no", false), ("OFF", false), ("true", true)]
-    {
+    for (word, is_shadow) in [("true", true), ("false", false)] {
         let dump = dump(&format!("shadow_mode: {word}\n{limit}")).expect(word);
         assert!(dump.contains(&format!("shadow_mode: {is_shadow}")), "{word}: {dump}");
+    }
+    for word in ["yes", "On", "y", "no", "OFF"] {
+        let error = dump(&format!("shadow_mode: {word}\n{limit}")).expect_err(word);
+        assert!(error.contains("allowed: true or false"), "{word}: {error}");
     }
     // Where a text is needed, the words are texts, and numbers are as they are written.
     for value in ["yes", "off", "010", "007", "1_000"] {

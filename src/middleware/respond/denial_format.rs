@@ -46,8 +46,7 @@ impl DenialFormat {
         }
     }
 
-    /// Returns the response to a request that is rejected because the store cannot answer, or because a
-    /// lookup has failed. No cache may store it.
+    /// Returns the response to a request that is rejected because the store cannot answer. No cache may store it.
     pub(in crate::middleware) fn unavailable(
         &self,
         jitter: Duration,

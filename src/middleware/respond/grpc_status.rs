@@ -64,8 +64,7 @@ impl GrpcStatus {
         Self { code, message, details, pushback: wait }
     }
 
-    /// Returns `UNAVAILABLE`, for a request that is rejected because the store cannot answer, or because a
-    /// lookup has failed.
+    /// Returns `UNAVAILABLE`, for a request that is rejected because the store cannot answer.
     pub(super) fn unavailable(jitter: Duration) -> Self {
         let wait = Duration::from_secs(1).saturating_add(random::part_of(jitter));
         let message = "the request cannot be admitted at the moment".to_owned();

@@ -77,7 +77,7 @@ pub enum RejectionKind {
     OverQuota,
     /// The cost exceeds what a quota can ever hold, so that waiting does not help: status 403.
     OverCapacity,
-    /// The [`Store`](crate::store::Store) cannot answer or a lookup of a rule has failed, and a rule
+    /// The [`Store`](crate::store::Store) cannot answer, and a rule
     /// says [`OnFailure::Deny`](crate::OnFailure::Deny): status 503.
     Unavailable,
     /// The request has no peer address, although it is to be charged
@@ -134,7 +134,7 @@ impl<'a> Rejection<'a> {
         rejection
     }
 
-    /// Creates the rejection of a request for which the store or a lookup has failed.
+    /// Creates the rejection of a request for which the store has failed.
     pub(super) fn unavailable(jitter: Duration) -> Self {
         let wait = with_jitter(1, jitter);
         Self::new(RejectionKind::Unavailable, None, Some(wait))

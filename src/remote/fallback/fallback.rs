@@ -44,7 +44,7 @@ pub(in crate::remote) enum Cause {
 pub(in crate::remote) struct FoundKeys(SmallVec<[bool; 8]>);
 
 /// The wait in a denial if the real wait is not known, in microseconds.
-pub(crate) const UNKNOWN_WAIT_MICROS: u64 = 1_000_000;
+const UNKNOWN_WAIT_MICROS: u64 = 1_000_000;
 
 impl Fallback {
     pub(in crate::remote) fn new(memory: MemoryConfig, instances: u32) -> Self {

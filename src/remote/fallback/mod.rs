@@ -8,5 +8,5 @@ mod backlog;
 mod fallback;
 mod replay;
 
+pub(crate) use self::fallback::Fallback;
 pub(super) use self::fallback::{Cause, FoundKeys};
-pub(crate) use self::fallback::{Fallback, UNKNOWN_WAIT_MICROS};

@@ -26,4 +26,5 @@ mod table;
 pub(super) use self::{leases::Leases, requests::concerns, stocks::is_leased};
 
 #[cfg(test)]
+#[path = "../../../tests/leases/model/mod.rs"]
 mod model;

@@ -291,18 +291,18 @@ impl ClientIp {
 }
 
 /// A [`ClientIp`] that looks in its first requests for the header of a proxy.
-pub(in crate::rule) struct ObservedClientIp {
+struct ObservedClientIp {
     source: ClientIp,
     requests: FirstRequests,
 }
 
 impl ObservedClientIp {
-    pub(in crate::rule) fn new(source: ClientIp) -> Self {
+    fn new(source: ClientIp) -> Self {
         Self { source, requests: FirstRequests::default() }
     }
 
     /// Returns the same address as [`ClientIp::find`].
-    pub(in crate::rule) fn find(&self, parts: &Parts) -> Option<IpAddr> {
+    fn find(&self, parts: &Parts) -> Option<IpAddr> {
         if self.requests.is_active() {
             self.observe(parts);
         }
@@ -312,7 +312,7 @@ impl ObservedClientIp {
     /// Returns the identity of a request without a peer. A closure of the application that finds no peer
     /// is no mistake.
     #[cold]
-    pub(in crate::rule) fn without_peer(&self) -> Identity {
+    fn without_peer(&self) -> Identity {
         if self.source.peer.is_some() { Identity::Unknown } else { Identity::NoPeer }
     }
 

@@ -27,8 +27,6 @@ mod forwarded;
 mod head;
 mod peer;
 
-#[cfg(feature = "lookup")]
-pub(in crate::rule) use client_ip::ObservedClientIp;
 pub use client_ip::{ClientIp, client_ip, peer_ip};
 pub use combined::{And, Or};
 pub use head::{anonymous, bearer_token, constant, extension, header};

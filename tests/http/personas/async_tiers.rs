@@ -8,16 +8,17 @@ use std::{
 
 use axum::{
     Router,
-    extract::{Request, State},
-    http::request::Parts,
+    extract::Request,
+    http::{StatusCode, request::Parts},
     routing::get,
 };
 use plimsoll::{
-    Key, Limiter, Lookup, OnFailure, Policy, Quota, RateLimitLayer, Rule,
+    Key, Limiter, Policy, Quota, RateLimitLayer, Rule,
     by::{self, Or},
     route,
     rule::Tiers,
 };
+use plimsoll_lookup::{LookupFailed, LookupLayer, row};
 use plimsoll_testing::web::{Client, http1, serve};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,8 +33,6 @@ struct Tenant {
     plan: Plan,
     exports: Option<Quota>,
 }
-
-type Tenants = Lookup<String, Tenant>;
 
 /// A database as the service uses it: an asynchronous query that can fail.
 #[derive(Clone, Default)]
@@ -64,9 +63,13 @@ fn token(parts: &Parts) -> Option<String> {
     Some(value.strip_prefix("Bearer ")?.to_owned())
 }
 
+fn name(parts: &Parts) -> Option<Key> {
+    Some(Key::from(&row::<Tenant>(&parts.extensions)?.name))
+}
+
 /// `/api/v1/items` and `/api/v1/exports` behind one layer, and a status page beside them.
 fn app(database: Database) -> Router {
-    let tenants: Tenants = Lookup::new(token, move |token| {
+    let tenants = LookupLayer::new(token, move |token| {
         let database = database.clone();
         async move { database.tenant(&token).await }
     })
@@ -76,31 +79,32 @@ fn app(database: Database) -> Router {
         .tier(Plan::Free, policy("free", "2/h"))
         .tier(Plan::Pro, policy("pro", "50/h"));
     let requests = tiers
-        .rule(
-            tenants.map(|tenant| tenant.plan),
-            tenants.map(|tenant| Key::from(&tenant.name)).or(by::peer_ip()),
-        )
-        .resolve(&tenants);
-    let exports =
-        Rule::new(policy("exports", "1/h"), tenants.map(|tenant| Key::from(&tenant.name)))
-            .quota(tenants.and_then(|tenant| tenant.exports))
-            .only(route::is("GET /exports"))
-            .on_failure(OnFailure::Deny)
-            .resolve(&tenants);
+        .rule(|parts: &Parts| Some(row::<Tenant>(&parts.extensions)?.plan), name.or(by::peer_ip()));
+    let exports = Rule::new(policy("exports", "1/h"), name)
+        .quota(|parts: &Parts| row::<Tenant>(&parts.extensions)?.exports)
+        .only(route::is("GET /exports"));
 
     let v1 = Router::new()
         .route("/items", get(items))
-        .route("/exports", get(|| async { "exported" }))
+        .route("/exports", get(export))
         .layer(RateLimitLayer::new(Limiter::in_memory(), requests).and(exports))
-        .with_state(tenants);
+        .layer(tenants);
     let api = Router::new().nest("/v1", v1);
     Router::new().nest("/api", api).route("/status", get(|| async { "fine" }))
 }
 
 /// The handler reads the row that the layer has looked up.
-async fn items(State(tenants): State<Tenants>, request: Request) -> String {
-    let tenant = tenants.row(request.extensions());
+async fn items(request: Request) -> String {
+    let tenant = row::<Tenant>(request.extensions());
     tenant.map_or("items".to_owned(), |tenant| format!("items of {}", tenant.name))
+}
+
+/// Exports need a row.
+async fn export(request: Request) -> Result<&'static str, StatusCode> {
+    match request.extensions().get::<LookupFailed>() {
+        Some(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
+        None => Ok("exported"),
+    }
 }
 
 fn policy(name: &str, quota: &str) -> Policy {
@@ -152,7 +156,7 @@ async fn without_the_database_known_tenants_go_on() {
     assert_eq!(ask(&mut client, "/api/v1/exports", "token-2", 1).await, [200]);
     *database.is_down.lock().unwrap() = true;
     assert_eq!(ask(&mut client, "/api/v1/exports", "token-2", 3).await, [200, 200, 429]);
-    // Exports need a row. Items are limited by the address without one.
+    // Exports need a row. Without one, requests are limited by the address.
     assert_eq!(ask(&mut client, "/api/v1/exports", "token-4", 1).await, [503]);
     assert_eq!(ask(&mut client, "/api/v1/items", "token-4", 2).await, [200, 429]);
 }

@@ -224,6 +224,6 @@ fn an_asynchronous_extractor_is_answered_with_lookup() {
         "Rule::new(policy, |parts| async move { load(parts.uri.path()).await })",
     ] {
         let answer = compile(wrong);
-        assert!(answer.contains("plimsoll::Lookup"), "{wrong}\n{answer}");
+        assert!(answer.contains("plimsoll-lookup"), "{wrong}\n{answer}");
     }
 }

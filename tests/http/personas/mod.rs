@@ -3,7 +3,7 @@
 
 #[cfg(feature = "axum")]
 mod app_test;
-#[cfg(all(feature = "axum", feature = "lookup"))]
+#[cfg(feature = "axum")]
 mod async_tiers;
 #[cfg(feature = "redis")]
 mod batch;

@@ -60,7 +60,7 @@ pub(in crate::admin) async fn key(
                 standing
             }
             Ok(Err(error)) => no_data(format!("the store cannot answer: {error}"), true),
-            Err(_) => no_data(format!("the store has not answered within 2 s"), true),
+            Err(_) => no_data("the store has not answered within 2 s".to_owned(), true),
         });
     }
     Ok(Json(json!({ "key": text, "standings": standings })))

@@ -1,0 +1,253 @@
+//! One charge of a request, and what its two parts have replied.
+
+use std::time::Duration;
+
+use plimsoll::{
+    Charge, Quota,
+    decision::Standing,
+    store::{ChargeReply, Mark, Source, Verdict},
+};
+
+use crate::shares::Parts;
+
+/// The wait of a denial whose end is not known.
+const UNKNOWN_WAIT: Duration = Duration::from_secs(1);
+
+/// One of the two stores that may pay a charge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The share of the region, in the regional store.
+    Share,
+    /// The pool, in the home store.
+    Pool,
+}
+
+/// The bit of a mark that says that the pool has paid. The numbers of a store's own marks are lower.
+const PAID_BY_POOL: u64 = 1 << 63;
+
+/// One charge, its parts, and their latest replies.
+#[derive(Debug)]
+pub(super) struct DividedLine {
+    pub(super) charge: Charge<'static>,
+    parts: Parts,
+    /// The part that is asked next.
+    turn: Part,
+    /// The part that has decided the charge. Its units are in the reply of this part.
+    paid_by: Option<Part>,
+    share: Option<ChargeReply>,
+    pool: Option<ChargeReply>,
+    /// True if the reply of the share is that of the fallback.
+    has_fallen_back: bool,
+}
+
+impl Part {
+    /// Marks the reply of this part, so that a refund finds the store.
+    pub(super) fn tag(self, mark: Mark) -> Mark {
+        match self {
+            Self::Share => mark,
+            Self::Pool => {
+                let [first, second, third] = mark.parts();
+                Mark::new([first, second, third | PAID_BY_POOL])
+            }
+        }
+    }
+
+    /// Returns the part that has paid, and the mark of its store.
+    pub(super) fn of(mark: Mark) -> (Self, Mark) {
+        let [first, second, third] = mark.parts();
+        let part = if third & PAID_BY_POOL == 0 { Self::Share } else { Self::Pool };
+        (part, Mark::new([first, second, third & !PAID_BY_POOL]))
+    }
+}
+
+impl DividedLine {
+    pub(super) fn new(charge: &Charge<'_>, parts: Parts) -> Self {
+        let turn = if parts.share.is_some() { Part::Share } else { Part::Pool };
+        let charge = charge.clone().into_owned();
+        let (paid_by, share, pool) = (None, None, None);
+        Self { charge, parts, turn, paid_by, share, pool, has_fallen_back: false }
+    }
+
+    /// Returns the quota of a part.
+    pub(super) fn quota(&self, part: Part) -> Option<Quota> {
+        match part {
+            Part::Share => self.parts.share,
+            Part::Pool => self.parts.pool,
+        }
+    }
+
+    /// Returns whether the charge may be made to this part beyond its limit. A unit in flight is renewed by
+    /// the part that has it: if another renewed it, its part would admit one more.
+    pub(super) fn may_exceed(&self, part: Part) -> bool {
+        let is_of = |is_pool| if is_pool { Part::Pool } else { Part::Share };
+        let renewed = self.charge.renews().map(is_of).filter(|part| self.quota(*part).is_some());
+        self.quota(part).is_some() && renewed.is_none_or(|renewed| renewed == part)
+    }
+
+    /// Returns the charge against the quota of a part, if it has one.
+    pub(super) fn charge_on(&self, part: Part) -> Option<Charge<'static>> {
+        Some(self.charge.clone().with_part(self.quota(part)?))
+    }
+
+    /// Returns whether the check waits for this part to decide the charge.
+    pub(super) fn waits_for(&self, part: Part) -> bool {
+        self.paid_by.is_none() && self.turn == part
+    }
+
+    /// Keeps the reply of a part, and whether the fallback has decided in place of the region's store.
+    pub(super) fn record(&mut self, part: Part, reply: ChargeReply, source: Source) {
+        match part {
+            Part::Share => {
+                (self.share, self.has_fallen_back) = (Some(reply), source == Source::Fallback);
+            }
+            Part::Pool => self.pool = Some(reply),
+        }
+    }
+
+    /// Ends the charge: this part has decided it.
+    pub(super) fn decide(&mut self, part: Part) {
+        self.paid_by = Some(part);
+    }
+
+    /// Returns whether a part has decided the charge.
+    pub(super) fn is_decided(&self) -> bool {
+        self.paid_by.is_some()
+    }
+
+    /// Returns whether this part can deny the check because of the charge.
+    pub(super) fn binds(&self, part: Part) -> bool {
+        self.waits_for(part) && !self.charge.is_shadow()
+    }
+
+    /// Returns whether the share has just refused the charge.
+    pub(super) fn is_refused_by_share(&self) -> bool {
+        self.binds(Part::Share) && self.share.is_some_and(|it| it.verdict != Verdict::Passed)
+    }
+
+    /// Refuses the charge, because the home store has not answered. The wait is that of the share, if the
+    /// share has replied. Without a share, a cost above the pool can never pass.
+    pub(super) fn refuse(&mut self) {
+        if self.share.is_none() {
+            let verdict = match self.can_ever_pay(Part::Pool) {
+                true => Verdict::Refused,
+                false => Verdict::OverCapacity,
+            };
+            let (limit, wait) = (self.charge.quota().capacity(), UNKNOWN_WAIT);
+            let standing = Standing::new(limit, 0, wait, wait, Some(wait));
+            self.pool = Some(ChargeReply::new(verdict, 0, standing, Mark::default()));
+        }
+    }
+
+    /// Admits the charge without a charge to a part, because the home store has not answered.
+    pub(super) fn admit(&mut self) {
+        (self.share, self.pool) = (None, None);
+        self.decide(Part::Pool);
+    }
+
+    /// Passes a charge that the share has refused on to the pool. Returns false if the pool cannot pay
+    /// it either.
+    pub(super) fn move_to_pool(&mut self) -> bool {
+        self.turn = Part::Pool;
+        self.can_ever_pay(Part::Pool)
+    }
+
+    /// Returns whether the quota of a part is large enough for the charge.
+    fn can_ever_pay(&self, part: Part) -> bool {
+        self.quota(part).is_some_and(|quota| self.charge.cost() <= quota.capacity())
+    }
+
+    /// Removes the units of a check that is not admitted from the reply. Returns the part that has spent
+    /// them, and its reply, for their refund.
+    pub(super) fn undo(&mut self) -> Option<(Part, ChargeReply)> {
+        let part = self.paid_by.take()?;
+        let reply = match part {
+            Part::Share => self.share.as_mut()?,
+            Part::Pool => self.pool.as_mut()?,
+        };
+        let spent = *reply;
+        *reply = unspent(spent);
+        (spent.units > 0).then_some((part, spent))
+    }
+
+    /// Returns the reply to the charge, which combines those of its parts.
+    pub(super) fn reply(&self) -> ChargeReply {
+        let verdict = self.verdict();
+        let paid = match self.paid_by {
+            Some(Part::Share) => self.share.map(|reply| (reply.units, reply.mark)),
+            Some(Part::Pool) => self.pool.map(|reply| (reply.units, Part::Pool.tag(reply.mark))),
+            None => None,
+        };
+        let (units, mark) = paid.unwrap_or_default();
+        ChargeReply::new(verdict, units, self.standing(verdict), mark)
+    }
+
+    fn replies(&self) -> impl Iterator<Item = ChargeReply> {
+        [self.share, self.pool].into_iter().flatten()
+    }
+
+    /// Returns the best verdict of a part. A part that has not replied is as good as its quota.
+    fn verdict(&self) -> Verdict {
+        let has = |verdict| self.replies().any(|reply| reply.verdict == verdict);
+        let may_pass = (self.share.is_none() && self.can_ever_pay(Part::Share))
+            || (self.pool.is_none() && self.can_ever_pay(Part::Pool));
+        if has(Verdict::Passed) || (self.replies().next().is_none() && may_pass) {
+            Verdict::Passed
+        } else if has(Verdict::Refused) || may_pass {
+            Verdict::Refused
+        } else {
+            Verdict::OverCapacity
+        }
+    }
+
+    /// Returns the standing of the key, as far as the parts have replied. The limit is that of the
+    /// whole quota, unless the fallback alone has decided: then it is that of its share.
+    fn standing(&self, verdict: Verdict) -> Standing {
+        let limit = match (self.share, self.pool) {
+            (Some(share), None) if self.has_fallen_back => share.standing.limit(),
+            _ => self.charge.quota().capacity(),
+        };
+        if self.replies().next().is_none() {
+            return full(limit);
+        }
+        let standings = || self.replies().map(|reply| reply.standing);
+        let waits = standings().filter_map(|standing| standing.retry_after());
+        let growth = standings().map(|standing| standing.next_after()).filter(|it| !it.is_zero());
+        Standing::new(
+            limit,
+            standings().map(|standing| standing.remaining()).sum(),
+            growth.min().unwrap_or_default(),
+            standings().map(|standing| standing.reset_after()).max().unwrap_or_default(),
+            (verdict == Verdict::Refused).then(|| waits.min().unwrap_or(UNKNOWN_WAIT)),
+        )
+    }
+}
+
+/// Returns the standing of a key that has spent nothing.
+pub(crate) fn full(limit: u64) -> Standing {
+    Standing::new(limit, limit, Duration::ZERO, Duration::ZERO, None)
+}
+
+/// Returns the same standing under another limit.
+pub(crate) fn with_limit(standing: Standing, limit: u64) -> Standing {
+    Standing::new(
+        limit,
+        standing.remaining(),
+        standing.next_after(),
+        standing.reset_after(),
+        standing.retry_after(),
+    )
+}
+
+/// Returns the reply to the same charge in a check that spends nothing.
+fn unspent(spent: ChargeReply) -> ChargeReply {
+    let (limit, before) = (spent.standing.limit(), spent.standing);
+    let remaining = before.remaining().saturating_add(spent.units).min(limit);
+    let standing = Standing::new(
+        limit,
+        remaining,
+        before.next_after(),
+        before.reset_after(),
+        before.retry_after(),
+    );
+    ChargeReply::new(spent.verdict, 0, standing, Mark::default())
+}
