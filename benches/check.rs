@@ -18,7 +18,9 @@ use governor::{
     middleware::{NoOpMiddleware, StateInformationMiddleware},
     state::keyed::DefaultKeyedStateStore,
 };
-use plimsoll::{Algorithm, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota};
+use plimsoll::{
+    Algorithm, Limiter, MemoryStore, Policy, Quota, clock::ManualClock, memory::MemoryConfig,
+};
 use plimsoll_testing::algorithms::{Parameter, with_parameter};
 use support::{
     Bar, compare, heading,

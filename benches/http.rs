@@ -17,7 +17,11 @@ use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderValue, Request, Response, request::Parts};
 use http_body_util::Empty;
-use plimsoll::{Headers, Limiter, Policy, RateLimitLayer, Rule, by, by::ClientIp};
+use plimsoll::{
+    Limiter, Policy, RateLimitLayer, Rule,
+    by::{self, ClientIp},
+    layer::Headers,
+};
 use tower::{Layer, Service, service_fn};
 
 fn three_hops(header: &'static str, value: &'static str) -> Parts {

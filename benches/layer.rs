@@ -15,7 +15,10 @@ use std::{
 
 use axum::body::Body;
 use http::{HeaderValue, Request, Response, Version, request::Parts};
-use plimsoll::{Headers, Key, Limiter, Policy, RateLimitLayer, Reset, Rule};
+use plimsoll::{
+    Key, Limiter, Policy, RateLimitLayer, Rule,
+    layer::{Headers, ResetFormat},
+};
 use support::{Bar, compare_rounds, heading, keys::Walk, measuring, ready, row, time};
 use tower::{Layer, Service};
 use tower_governor::{
@@ -50,7 +53,7 @@ fn main() {
         return;
     }
     heading("overhead of the layer over a bare service, tower_governor beside it");
-    let three = Headers::none().x_ratelimit(Reset::Seconds);
+    let three = Headers::none().x_ratelimit(ResetFormat::Seconds);
     let one = clients(1);
     against(
         "exempt, no headers (theirs: allowed, no headers)",
@@ -165,7 +168,7 @@ where
 fn ours(
     limit: u32,
     headers: Headers,
-) -> impl Service<Request<Body>, Response = Response<plimsoll::ResponseBody<Body>>> {
+) -> impl Service<Request<Body>, Response = Response<plimsoll::layer::ResponseBody<Body>>> {
     limited(limit, headers).layer(Bare)
 }
 

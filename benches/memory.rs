@@ -6,7 +6,9 @@ use std::{fmt::Write, num::NonZeroU32, time::Duration};
 
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
 use peak_alloc::PeakAlloc;
-use plimsoll::{Algorithm, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota};
+use plimsoll::{
+    Algorithm, Limiter, MemoryStore, Policy, Quota, clock::ManualClock, memory::MemoryConfig,
+};
 use support::{Bar, Comparison, figure, heading, ready, row};
 
 #[global_allocator]

@@ -12,8 +12,9 @@ use std::{
 use axum::body::Body;
 use http::{Request as HttpRequest, Response};
 use plimsoll::{
-    Error, ErrorKind, Key, Limiter, MemoryConfig, MemoryStore, Policy, RateLimitLayer, Resilience,
-    Rule,
+    Error, Key, Limiter, MemoryStore, Policy, RateLimitLayer, Resilience, Rule,
+    error::ErrorKind,
+    memory::MemoryConfig,
     store::{Answer, Request, Source, Store, Traits},
 };
 use support::{
@@ -77,7 +78,8 @@ fn main() {
     row("denied from the cache", "ns", hit, Bar::AtMost(2.0));
 
     let allowed = policy("1000000000/s token-bucket(1000000000)");
-    let (around, bare) = (Limiter::new(instant()), Limiter::with(instant(), Resilience::none()));
+    let (around, bare) =
+        (Limiter::new(instant()), Limiter::with_resilience(instant(), Resilience::none()));
     let miss = compare(
         ROUNDS,
         || drop(black_box(ready(around.check(allowed.charge(black_box(key), 1))))),
@@ -132,7 +134,7 @@ fn main() {
     // Each check looks a key up in the backlog, too. With one key both entries are in the cache.
     row("the same, of 20,000 keys", "ns", many, Bar::Open);
 
-    let part = Limiter::with(Down, Resilience::default().instances(5));
+    let part = Limiter::with_resilience(Down, Resilience::default().instances(5));
     let share = compare(ROUNDS, || each(&part, &keys[0]), || each(&embedded, &keys[0]));
     row("the same, of one key and a fifth of its limit", "ns", share, Bar::AtMost(1.4));
 

@@ -4,7 +4,7 @@ mod support;
 
 use std::{hint::black_box, mem, sync::Barrier, thread, time::Duration};
 
-use plimsoll::{Algorithm, Limiter, MemoryConfig, MemoryStore, Policy, Quota};
+use plimsoll::{Algorithm, Limiter, MemoryStore, Policy, Quota, memory::MemoryConfig};
 use support::{
     Bar, Comparison, compare_rounds, heading,
     keys::{Walk, keys},

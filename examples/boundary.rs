@@ -8,7 +8,11 @@
 
 use std::{env, error::Error, time::Duration};
 
-use plimsoll::{Algorithm, Clock, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota};
+use plimsoll::{
+    Algorithm, Limiter, MemoryStore, Policy, Quota,
+    clock::{Clock, ManualClock},
+    memory::MemoryConfig,
+};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {

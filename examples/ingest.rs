@@ -11,7 +11,7 @@ mod support;
 
 use std::time::Duration;
 
-use plimsoll::{Decision, Denied, Limiter, Policy, Quota};
+use plimsoll::{Decision, Limiter, Policy, Quota, decision::Denied};
 
 const REGIONS: [&str; 8] =
     ["eu-north", "eu-west", "eu-south", "us-east", "us-west", "ap-north", "ap-south", "sa-east"];

@@ -15,7 +15,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use plimsoll::{Limiter, Policy, Quota, Reserve};
+use plimsoll::{Limiter, Policy, Quota, limiter::Reserved};
 
 #[derive(Clone)]
 struct App {
@@ -35,8 +35,8 @@ async fn login(State(app): State<App>, body: String) -> Response {
         return (StatusCode::BAD_REQUEST, "send USER:PASSWORD\n").into_response();
     };
     let attempt = match app.limiter.reserve(app.failed_logins.charge(user, 1)).await {
-        Ok(Reserve::Held(attempt)) => attempt,
-        Ok(Reserve::Denied(denied)) => {
+        Ok(Reserved::Held(attempt)) => attempt,
+        Ok(Reserved::Denied(denied)) => {
             let wait = denied.retry_after().unwrap_or_default();
             let seconds = wait.as_micros().div_ceil(1_000_000).max(1).to_string();
             let headers = [(RETRY_AFTER, seconds)];

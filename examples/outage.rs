@@ -11,7 +11,7 @@ mod redis_server;
 
 use std::{error::Error, time::Duration};
 
-use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source};
+use plimsoll::{Limiter, Policy, RedisStore, Resilience, redis::RedisConfig, store::Source};
 use redis_server::RedisServer;
 use tokio::{
     sync::mpsc::{UnboundedSender, unbounded_channel},
@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut limiters = Vec::new();
     for _ in 0..2 {
         let store = RedisStore::connect_with(RedisConfig::url(&url).lazy(true)).await?;
-        limiters.push(Limiter::with(store, Resilience::default().instances(2)));
+        limiters.push(Limiter::with_resilience(store, Resilience::default().instances(2)));
     }
     while limiters.iter().any(|limiter| limiter.status().not_ready.is_some()) {
         sleep(Duration::from_millis(10)).await;

@@ -12,14 +12,17 @@ mod support;
 use axum::{Router, routing::get};
 use http::request::Parts;
 use plimsoll::{
-    Decided, Identity, Key, Policy, Quota, RateLimitLayer, Tiers,
+    Key, Policy, Quota, RateLimitLayer,
     by::{self, Or},
+    key::Identity,
+    layer::Decisions,
+    rule::Tiers,
 };
 
 #[tokio::main]
 async fn main() -> support::Outcome<()> {
     let limiter = support::limiter_from_env().await?;
-    let tiers = Tiers::or_else(Policy::new("anonymous", Quota::per_minute(5))?)
+    let tiers = Tiers::new(Policy::new("anonymous", Quota::per_minute(5))?)
         .tier("free", Policy::new("free", Quota::per_minute(10))?)
         .tier("basic", Policy::new("basic", Quota::per_minute(100))?)
         .tier("premium", Policy::new("premium", Quota::per_minute(1_000))?);
@@ -32,7 +35,7 @@ async fn main() -> support::Outcome<()> {
     support::serve(app).await
 }
 
-async fn hello(decided: Decided) -> String {
+async fn hello(decided: Decisions) -> String {
     let policy = decided.binding().map_or("none", |binding| binding.policy().name());
     format!("policy {policy}, {} left\n", decided.remaining().unwrap_or(0))
 }

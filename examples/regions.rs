@@ -24,8 +24,9 @@ use std::{env, error::Error, net::SocketAddr, str::FromStr, time::Duration};
 
 use axum::{Router, routing::get};
 use plimsoll::{
-    Limiter, Policy, Quota, RateLimitLayer, RedisConfig, RedisStore, Rule,
+    Limiter, Policy, Quota, RateLimitLayer, RedisStore, Rule,
     by::{self, Or},
+    redis::RedisConfig,
 };
 use plimsoll_regions::{Regions, RegionsConfig};
 use tokio::{

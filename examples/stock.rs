@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Decision, Limiter, Policy, RedisConfig, RedisStore};
+use plimsoll::{Decision, Limiter, Policy, RedisStore, redis::RedisConfig};
 use redis_server::RedisServer;
 use tokio::time::{Instant, interval_at, sleep, sleep_until};
 

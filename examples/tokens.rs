@@ -20,7 +20,7 @@ use axum::{
 };
 use futures_util::stream;
 use http::request::Parts;
-use plimsoll::{Key, Limiter, Policy, Quota, RateLimitLayer, Rule, Tally};
+use plimsoll::{Key, Limiter, Policy, Quota, RateLimitLayer, Rule, layer::Tally};
 
 const ESTIMATE: u64 = 50;
 

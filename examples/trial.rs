@@ -9,7 +9,11 @@
 use std::{env, error::Error, time::Duration};
 
 use plimsoll::{
-    Clock, Limiter, ManualClock, MemoryConfig, MemoryStore, OutcomeKind, Policy, TrialCounts,
+    Limiter, MemoryStore, Policy,
+    clock::{Clock, ManualClock},
+    decision::OutcomeKind,
+    memory::MemoryConfig,
+    policy::TrialCounts,
 };
 
 #[tokio::main(flavor = "current_thread")]

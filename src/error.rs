@@ -10,7 +10,7 @@ type BoxError = Box<dyn StdError + Send + Sync>;
 /// value out of range it names the field, the value and the allowed range.
 ///
 /// ```
-/// use plimsoll::{ErrorKind, Policy, Quota};
+/// use plimsoll::{Policy, Quota, error::ErrorKind};
 ///
 /// let error = Policy::new("Search", Quota::per_minute(100)).unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::Invalid);

@@ -19,3 +19,25 @@ pages! {
     #[doc = include_str!("../docs/pictures/links.md")] trials
     blocking responses browsers streams grpc clients postgres testing comparison features glossary
 }
+
+macro_rules! pages_outside {
+    ($($(#[$pictures:meta])? $page:ident)*) => { $(
+        $(#[$pictures])?
+        #[doc = include_str!("../docs/links.md")]
+        #[doc = include_str!(concat!("../docs/", stringify!($page), ".md"))]
+        pub mod $page {}
+    )* };
+}
+
+pages_outside! {
+    guarantees live_limits migrating operations
+    #[doc = include_str!("../docs/pictures/links.md")] report
+}
+
+#[doc = include_str!("../docs/links.md")]
+#[doc = include_str!("../docs/resilience.md")]
+pub mod resilience {
+    #[doc = include_str!("../docs/links.md")]
+    #[doc = include_str!("../docs/faults.md")]
+    pub mod faults {}
+}

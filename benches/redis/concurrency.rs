@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use plimsoll::{Key, Limiter, Policy, RedisConfig, RedisStore, Reserve, Resilience};
+use plimsoll::{
+    Key, Limiter, Policy, RedisStore, Resilience, limiter::Reserved, redis::RedisConfig,
+};
 
 use crate::{
     server::Server,
@@ -19,7 +21,7 @@ pub(crate) async fn run(seconds: f64) {
     let patient = RedisConfig::default().response_timeout(Duration::from_secs(10));
     let config = RedisConfig::url(server.url()).with_settings(patient);
     let store = RedisStore::connect_with(config).await.expect("a store");
-    let shared = Limiter::with(store, Resilience::none());
+    let shared = Limiter::with_resilience(store, Resilience::none());
     for keys in [1_000, 1] {
         let mut results: BTreeMap<&str, Measurements> = BTreeMap::new();
         for _ in 0..7 {
@@ -36,7 +38,7 @@ pub(crate) async fn run(seconds: f64) {
                             drop(limiter.check(charge).await.expect("an answer"));
                         } else {
                             let held = limiter.reserve(charge).await.expect("an answer");
-                            assert!(matches!(held, Reserve::Held(_)));
+                            assert!(matches!(held, Reserved::Held(_)));
                         }
                     }
                 })

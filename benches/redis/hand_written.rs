@@ -59,7 +59,7 @@ async fn compare(rival: &Rival, keys: u64, seconds: f64) {
     let server = Server::start();
     let policy = Arc::new(Policy::new("rival", rival.quota).expect("valid"));
     let store = RedisStore::connect(&server.url()).await.expect("a store");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     let options = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     let client = server.client();
     let raw = client.get_multiplexed_async_connection_with_config(&options);

@@ -20,7 +20,10 @@ pub(crate) async fn run() {
     let policy = Policy::new("eightlet", quota).expect("valid");
     let store = RedisStore::connect(&server.url()).await.expect("a store");
     let limiters = [
-        ("a check, without resilience", Limiter::with(store.clone(), Resilience::none())),
+        (
+            "a check, without resilience",
+            Limiter::with_resilience(store.clone(), Resilience::none()),
+        ),
         ("a check, with the default resilience", Limiter::new(store)),
     ];
     let options = redis::AsyncConnectionConfig::new().set_response_timeout(None);

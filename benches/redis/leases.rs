@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Charges, Limiter, Policy, RedisStore};
+use plimsoll::{Limiter, Policy, RedisStore, policy::Charges};
 use redis::{Cmd, Script, Value, aio::MultiplexedConnection};
 use tokio::{
     task::{JoinSet, yield_now},

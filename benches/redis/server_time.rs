@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use plimsoll::{Charge, Decision, Key, Limiter, Policy, RedisConfig, RedisStore, Reserve};
+use plimsoll::{
+    Charge, Decision, Key, Limiter, Policy, RedisStore, limiter::Reserved, redis::RedisConfig,
+};
 use redis::{Cmd, Script, Value, aio::MultiplexedConnection};
 
 use crate::server::Server;
@@ -171,7 +173,7 @@ fn report(what: &str, ours: &Sum, other: &Sum, most: f64) {
 
 pub(crate) async fn run() {
     let server = Server::start();
-    let limiter = Limiter::with(
+    let limiter = Limiter::with_resilience(
         // A call for each check: it is calls that the server's statistics count.
         RedisStore::connect_with(RedisConfig::url(server.url()).batching(false))
             .await
@@ -302,7 +304,7 @@ async fn worst(bench: &Bench) {
             let _ = bench.limiter.check(long.charge("a", cost)).await.expect("an answer");
         }
         deep.push(slowest());
-        let Reserve::Held(first) = first else { panic!("denied") };
+        let Reserved::Held(first) = first else { panic!("denied") };
         first.refund().await.expect("an answer");
         refund.push(slowest());
         // A longer window, and another charge.

@@ -57,7 +57,7 @@ pub(crate) async fn run(seconds: f64) {
         .await
         .expect("a valid script");
     let store = RedisStore::connect(&server.url()).await.expect("a store");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     let policies = |quota: &str| -> Arc<[Policy; 3]> {
         let policy = |name: &str| Policy::new(name, quota).expect("valid");
         Arc::new([policy("first"), policy("second"), policy("third")])

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use bb8_redis::RedisConnectionManager;
-use plimsoll::{Decision, Key, Limiter, Policy, RedisConfig, RedisStore};
+use plimsoll::{Decision, Key, Limiter, Policy, RedisStore, redis::RedisConfig};
 use redis::{Cmd, Script, Value};
 use tokio::time::Instant;
 
@@ -136,14 +136,14 @@ async fn on_keys(seconds: f64, keys: u64) {
                     .expect("a store");
             stores.push((
                 format!("url, {connections} connections{how}"),
-                Limiter::with(store, plimsoll::Resilience::none()),
+                Limiter::with_resilience(store, plimsoll::Resilience::none()),
             ));
         }
     }
     let manager = RedisConnectionManager::new(server.url()).expect("valid");
     let pool = bb8::Pool::builder().max_size(2).build(manager).await.expect("a pool");
     let store = RedisStore::from_pool(pool).await.expect("a store");
-    let limiter = Limiter::with(store, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     stores.push(("as bb8's pool connects".into(), limiter));
     let sha: Arc<str> = Script::new(SCRIPT).get_hash().into();
     let line: Arc<[u8]> = packed_charge(4, 1e6, 1e6, 1e6).into();

@@ -14,7 +14,7 @@ const ROUNDS: usize = 7;
 pub(crate) async fn run(seconds: f64) {
     let server = Server::start();
     let store = RedisStore::connect(&server.url()).await.expect("a store");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     println!(
         "{TASKS} tasks, {KEYS} keys, a live charge and a second one; {ROUNDS} interleaved rounds"
     );

@@ -10,7 +10,10 @@ use std::{
 
 use axum::{Router, routing::get};
 use http::request::Parts;
-use plimsoll::{Headers, Key, Limiter, Policy, RateLimitLayer, RedisStore, Reset, Rule};
+use plimsoll::{
+    Key, Limiter, Policy, RateLimitLayer, RedisStore, Rule,
+    layer::{Headers, ResetFormat},
+};
 use tower_governor::{
     GovernorLayer, governor::GovernorConfigBuilder, key_extractor::SmartIpKeyExtractor,
 };
@@ -103,7 +106,7 @@ pub(crate) fn serve(name: &str, redis: &str) {
 
 async fn app(name: &str, redis: &str) -> Router {
     let app = Router::new().route("/", get(|| async { BODY }));
-    let three = Headers::none().x_ratelimit(Reset::Seconds);
+    let three = Headers::none().x_ratelimit(ResetFormat::Seconds);
     let governor = || {
         let mut config = GovernorConfigBuilder::default().key_extractor(SmartIpKeyExtractor);
         config.per_millisecond(1).burst_size(1_000_000);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Charges, Decision, Limiter, Policy, Standing, store::Verdict};
+use plimsoll::{Decision, Limiter, Policy, decision::Standing, policy::Charges, store::Verdict};
 
 use super::checks::{START, check, each_algorithm, remaining};
 use crate::{Fixture, hold, policy};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Algorithm, Charges, Decision, Policy, Quota, store::Verdict};
+use plimsoll::{Algorithm, Decision, Policy, Quota, policy::Charges, store::Verdict};
 
 use crate::{Fixture, policy};
 

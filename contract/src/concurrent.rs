@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Decision, Policy, Quota, Receipt};
+use plimsoll::{Decision, Policy, Quota, decision::Receipt};
 
 use super::checks::{START, check, remaining};
 use crate::{Fixture, micros, policy};

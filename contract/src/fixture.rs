@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use plimsoll::{Limiter, Policy, Quota, Reservation};
+use plimsoll::{Limiter, Policy, Quota, limiter::Reservation};
 
 /// A limiter over a fresh store, and a function that sets the time of the store.
 pub struct Fixture {
@@ -48,8 +48,8 @@ pub fn micros(duration: Duration) -> u64 {
 /// Reserves a charge, to be refunded or settled.
 pub async fn hold(limiter: &Limiter, charge: plimsoll::Charge<'_>) -> Reservation {
     match limiter.reserve(charge).await.expect("the store answers") {
-        plimsoll::Reserve::Held(reservation) => reservation,
-        plimsoll::Reserve::Denied(denied) => panic!("refused: {denied:?}"),
+        plimsoll::limiter::Reserved::Held(reservation) => reservation,
+        plimsoll::limiter::Reserved::Denied(denied) => panic!("refused: {denied:?}"),
     }
 }
 

@@ -4,7 +4,7 @@
 //! your package. A store whose time can be set needs nothing else:
 //!
 //! ```
-//! use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore};
+//! use plimsoll::{Limiter, MemoryStore, clock::ManualClock, memory::MemoryConfig};
 //! use plimsoll_contract::Fixture;
 //!
 //! plimsoll_contract::suite!(crate::fixture);
@@ -19,7 +19,7 @@
 //!
 //! A store that several processes share, and that counts [leased quotas](plimsoll::Quota::leased), passes
 //! [`shared_suite!`] as well. Give its limiter no deadline:
-//! [`Limiter::with(store, Resilience::none())`](plimsoll::Limiter::with).
+//! [`Limiter::with_resilience(store, Resilience::none())`](plimsoll::Limiter::with_resilience).
 //!
 //! A store that decides with [`Step`](plimsoll::store::Step) passes most promises by that. The other ones show
 //! whether it finds and keeps the states.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Algorithm, Charges, Decision, Policy, Quota};
+use plimsoll::{Algorithm, Decision, Policy, Quota, policy::Charges};
 
 use super::checks::{START, check, each_algorithm, remaining};
 use crate::{Fixture, hold, micros, policy};

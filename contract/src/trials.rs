@@ -1,6 +1,6 @@
 //! Trials: charges that count by their own verdict alone, and deny nothing.
 
-use plimsoll::{Reserve, TrialCounts, store::Verdict};
+use plimsoll::{limiter::Reserved, policy::TrialCounts, store::Verdict};
 
 use super::checks::{START, each_algorithm, remaining};
 use crate::{Fixture, policy};
@@ -113,20 +113,20 @@ pub async fn a_trial_is_refunded_and_settled_with_its_check(fixture: Fixture) {
     for (index, tried) in each_algorithm(9).iter().enumerate() {
         let gate = policy(&format!("gate-{index}"), "9/s");
         let charges = |cost| [gate.charge("alice", 1), tried.charge("alice", cost).trial()];
-        let Reserve::Held(held) = fixture.limiter.reserve(charges(4)).await.expect("an answer")
+        let Reserved::Held(held) = fixture.limiter.reserve(charges(4)).await.expect("an answer")
         else {
             panic!("there is room")
         };
         assert_eq!(held.refund().await.expect("an answer"), 5, "{tried:?}");
         assert_eq!(remaining(&fixture, tried).await, 9, "{tried:?}");
-        let Reserve::Held(held) = fixture.limiter.reserve(charges(4)).await.expect("an answer")
+        let Reserved::Held(held) = fixture.limiter.reserve(charges(4)).await.expect("an answer")
         else {
             panic!("there is room")
         };
         held.settle(6).await.expect("an answer");
         assert_eq!(remaining(&fixture, tried).await, 3, "{tried:?}");
         // One that did not pass is neither.
-        let Reserve::Held(held) = fixture.limiter.reserve(charges(4)).await.expect("an answer")
+        let Reserved::Held(held) = fixture.limiter.reserve(charges(4)).await.expect("an answer")
         else {
             panic!("there is room")
         };

@@ -20,7 +20,8 @@ use std::{
 
 use http::{Request, Response, request::Parts};
 use plimsoll::{
-    Decision, Limiter, MemoryConfig, MemoryStore, Policy, RateLimitLayer, RedisStore, Rule, by,
+    Decision, Limiter, MemoryStore, Policy, RateLimitLayer, RedisStore, Rule, by,
+    memory::MemoryConfig,
 };
 use plimsoll_control::{
     KeyType, NewOverride, Offenders, Origin, OverrideKind, Overrides, Registry, admin::Activity,

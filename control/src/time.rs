@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use plimsoll::Timestamp;
+use plimsoll::clock::Timestamp;
 
 /// Returns the wall time of the operating system.
 #[expect(

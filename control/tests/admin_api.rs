@@ -18,8 +18,9 @@ use http::{Request, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use plimsoll::{
-    Effect, Error, ErrorKind, Key, Limiter, MemoryConfig, MemoryStore, Policy, RateLimitLayer,
-    RedisStore, Resilience, Rule, by,
+    Error, Key, Limiter, MemoryStore, Policy, RateLimitLayer, RedisStore, Resilience, Rule, by,
+    error::{Effect, ErrorKind},
+    memory::MemoryConfig,
     store::{Answer, Request as StoreRequest, Store},
 };
 use plimsoll_control::{
@@ -390,7 +391,7 @@ async fn a_change_of_a_key_whose_reply_is_lost_is_made_again() {
                 losses: AtomicUsize::new(losses),
             };
             let access = Access::tokens().write("alice", "write-token");
-            let service = service_of(Limiter::with(store, Resilience::none()), access);
+            let service = service_of(Limiter::with_resilience(store, Resilience::none()), access);
             service
                 .limiter
                 .block(service.demo.charge("alice", 1), Duration::from_secs(60))
@@ -520,7 +521,7 @@ impl Store for Hanging {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_hangs_delays_a_lookup_once() {
     let access = Access::tokens().read("bob", "read-token");
-    let service = service_of(Limiter::with(Hanging, Resilience::none()), access);
+    let service = service_of(Limiter::with_resilience(Hanging, Resilience::none()), access);
     let start = Instant::now();
     let found = service.get("keys?key=7").await;
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore, Policy};
+use plimsoll::{Limiter, MemoryStore, Policy, clock::ManualClock, memory::MemoryConfig};
 use plimsoll_control::{
     OffenderOrder::{Denied, Spent},
     Offenders, Overrides, OverridesConfig, Registry,

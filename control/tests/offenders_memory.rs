@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use peak_alloc::PeakAlloc;
-use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore, Policy};
+use plimsoll::{Limiter, MemoryStore, Policy, clock::ManualClock, memory::MemoryConfig};
 use plimsoll_control::{OffenderOrder, Offenders};
 
 #[global_allocator]

@@ -23,7 +23,7 @@ pub(crate) async fn limiter_from_env() -> Outcome<Limiter> {
     log_events();
     Ok(match env::var("REDIS_URL") {
         Ok(url) => {
-            let config = plimsoll::RedisConfig::url(url).lazy(true);
+            let config = plimsoll::redis::RedisConfig::url(url).lazy(true);
             Limiter::new(plimsoll::RedisStore::connect_with(config).await?)
         }
         Err(_) => Limiter::in_memory(),

@@ -4,10 +4,7 @@
 
 use http::{HeaderValue, Request, request::Parts};
 use libfuzzer_sys::fuzz_target;
-use plimsoll::{
-    Identity, Key,
-    by::{self, Or},
-};
+use plimsoll::{Key, by::{self, Or}, key::Identity};
 
 fn request(name: &'static str, lines: &[&[u8]]) -> (Parts, usize) {
     let (mut parts, ()) = Request::new(()).into_parts();

@@ -10,9 +10,7 @@ use std::{
 
 use http::{Request, Response};
 use libfuzzer_sys::fuzz_target;
-use plimsoll::{
-    Algorithm, Headers, Limiter, MemoryConfig, MemoryStore, Policy, Quota, RateLimitLayer, Rule, by,
-};
+use plimsoll::{Algorithm, Limiter, MemoryStore, Policy, Quota, RateLimitLayer, Rule, by, layer::Headers, memory::MemoryConfig};
 use sfv::{BareItem, List, ListEntry, Parser};
 use tower::{Layer, Service, service_fn};
 

@@ -11,11 +11,11 @@ use axum::{
 };
 use http::Uri;
 use libfuzzer_sys::fuzz_target;
-use plimsoll::{Decided, Key, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+use plimsoll::{Key, Limiter, Policy, Quota, RateLimitLayer, Rule, by, layer::Decisions};
 use tower::ServiceExt;
 
 /// Panics if the key that was charged is not the parameter.
-async fn handler(decided: Decided, params: RawPathParams) {
+async fn handler(decided: Decisions, params: RawPathParams) {
     let expected = params.iter().filter(|(name, _)| *name == "id").last();
     let expected = expected.map_or(Key::ANONYMOUS, |(_, value)| Key::from(value));
     let outcomes = decided.decision().expect("a decision").outcomes();

@@ -15,7 +15,9 @@ use std::{
 
 use axum::extract::ConnectInfo;
 use http::{Request, Response, StatusCode, request::Parts};
-use plimsoll::{Limiter, MemoryConfig, MemoryStore, Policy, RateLimitLayer, Rule, TokioClock, by};
+use plimsoll::{
+    Limiter, MemoryStore, Policy, RateLimitLayer, Rule, by, clock::TokioClock, memory::MemoryConfig,
+};
 use plimsoll_lookup::{LookupLayer, row};
 use tokio::{
     task::JoinSet,

@@ -15,7 +15,8 @@ use axum::body::Body;
 use futures_util::future::join_all;
 use http::{Request, Response, StatusCode, request::Parts};
 use plimsoll::{
-    Limiter, ManualClock, MemoryConfig, MemoryStore, Quota, RateLimitLayer, Rule, Tiers,
+    Limiter, MemoryStore, Quota, RateLimitLayer, Rule, clock::ManualClock, memory::MemoryConfig,
+    rule::Tiers,
 };
 use plimsoll_lookup::{LookupFailed, LookupLayer, row};
 use plimsoll_testing::{now, policy};
@@ -236,7 +237,7 @@ async fn a_request_that_is_dropped_leaves_its_load_to_the_next() {
 #[tokio::test]
 async fn a_tier_and_a_handler_read_the_row() {
     let database = Database::new();
-    let tiers = Tiers::or_else(policy("free", "1/h")).tier("pro", policy("pro", "50/h"));
+    let tiers = Tiers::new(policy("free", "1/h")).tier("pro", policy("pro", "50/h"));
     let plan = |parts: &Parts| Some(row::<Customer>(&parts.extensions)?.plan);
     let tiered = RateLimitLayer::new(limiter(), tiers.rule(plan, id));
     let handler = service_fn(|request: Request<Body>| {

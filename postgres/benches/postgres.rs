@@ -26,13 +26,13 @@ async fn run(round: Duration) {
     let (redis, postgres) = (Server::start(), Postgres::start_with(&[]));
     let over = |config| async {
         let store = PostgresStore::connect(config).await.expect("a store");
-        Limiter::with(store, Resilience::none())
+        Limiter::with_resilience(store, Resilience::none())
     };
     let config = PostgresConfig::url(&postgres.url()).expect("a URL");
     let limiters = [
         ("Redis", {
             let store = RedisStore::connect(&redis.url()).await.expect("a store");
-            Limiter::with(store, Resilience::none())
+            Limiter::with_resilience(store, Resilience::none())
         }),
         ("PostgreSQL", over(config.clone()).await),
         ("PostgreSQL, async commit", over(config.table("other").commit_asynchronously()).await),

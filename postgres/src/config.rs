@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use plimsoll::{Clock, Error, ErrorKind};
+use plimsoll::{Error, clock::Clock, error::ErrorKind};
 use tokio_postgres::config::TargetSessionAttrs;
 
 /// The configuration of a [`PostgresStore`](crate::PostgresStore).

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Timestamp, store::StateId};
+use plimsoll::{clock::Timestamp, store::StateId};
 use tokio::{
     task::AbortHandle,
     time::{Instant, timeout_at},

@@ -1,6 +1,9 @@
 //! The errors of the database, as errors of a store.
 
-use plimsoll::{Effect, Error, ErrorKind};
+use plimsoll::{
+    Error,
+    error::{Effect, ErrorKind},
+};
 use tokio_postgres::error::SqlState;
 
 /// The failure of a batch. Each of its requests gets it as an error.

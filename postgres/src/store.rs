@@ -38,7 +38,7 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// Returns the error of the first connection. It is of the kind [`Invalid`](plimsoll::ErrorKind::Invalid)
+    /// Returns the error of the first connection. It is of the kind [`Invalid`](plimsoll::error::ErrorKind::Invalid)
     /// if the name of the table is.
     ///
     /// # Panics
@@ -55,7 +55,7 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// An error of the kind [`Invalid`](plimsoll::ErrorKind::Invalid) if the name of the table is.
+    /// An error of the kind [`Invalid`](plimsoll::error::ErrorKind::Invalid) if the name of the table is.
     ///
     /// # Panics
     ///

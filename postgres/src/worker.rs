@@ -6,7 +6,8 @@ use std::{
 };
 
 use plimsoll::{
-    Error, Timestamp,
+    Error,
+    clock::Timestamp,
     store::{StateId, Step, StoreReply},
 };
 use tokio::{

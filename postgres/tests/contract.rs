@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use plimsoll::{Limiter, ManualClock, Resilience};
+use plimsoll::{Limiter, Resilience, clock::ManualClock};
 use plimsoll_postgres::{PostgresConfig, PostgresStore};
 use plimsoll_testing::{Fixture, postgres::Postgres, servers::PATIENCE};
 
@@ -34,7 +34,7 @@ async fn fixture() -> Fixture {
         .timeout(PATIENCE)
         .test_clock(clock.clone());
     let store = PostgresStore::connect(config).await.expect("a store");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     let set = move |micros| {
         let _keep = &server;
         clock.set(micros);

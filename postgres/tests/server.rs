@@ -6,7 +6,11 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Effect, ErrorKind, Limiter, Policy, Resilience, store::Source};
+use plimsoll::{
+    Limiter, Policy, Resilience,
+    error::{Effect, ErrorKind},
+    store::Source,
+};
 use plimsoll_postgres::{PostgresConfig, PostgresStore};
 use plimsoll_testing::{
     policy,
@@ -23,7 +27,7 @@ fn config(server: &Postgres) -> PostgresConfig {
 
 async fn limiter(config: PostgresConfig) -> Limiter {
     let store = PostgresStore::connect(config).await.expect("a store");
-    Limiter::with(store, Resilience::none())
+    Limiter::with_resilience(store, Resilience::none())
 }
 
 async fn client(server: &Postgres) -> Client {
@@ -92,7 +96,8 @@ async fn budgets_outlast_the_server_and_calls_recover() {
 async fn the_fallback_decides_while_the_server_is_gone() {
     let mut server = Postgres::start();
     let store = PostgresStore::connect(config(&server)).await.expect("a store");
-    let limiter = Limiter::with(store, Resilience::default().deadline(Duration::from_secs(2)));
+    let limiter =
+        Limiter::with_resilience(store, Resilience::default().deadline(Duration::from_secs(2)));
     let day = policy("day", "10/day");
     let source = async || limiter.check(day.charge("alice", 1)).await.expect("no error").source();
     assert_eq!(source().await, Source::Shared);
@@ -115,7 +120,7 @@ async fn a_lazy_store_waits_for_its_server() {
     let config = config(&server);
     assert!(PostgresStore::connect(config.clone()).await.is_err());
     let store = PostgresStore::lazy(config).expect("a valid table");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     let day = policy("day", "10/day");
     let error = limiter.check(day.charge("alice", 1)).await.expect_err("no server");
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));

@@ -1,7 +1,9 @@
 //! The requests that go to both parts at once, and refunds, which go to the parts that have paid.
 
 use plimsoll::{
-    Charge, Effect, Error, Receipt, ReceiptLine,
+    Charge, Error,
+    decision::{Receipt, ReceiptLine},
+    error::Effect,
     store::{Answer, Request, Source, StoreReply},
 };
 use smallvec::SmallVec;

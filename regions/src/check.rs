@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use plimsoll::{
-    Charge, Effect, Error, ErrorKind, OnFailure, Receipt, ReceiptLine, Timestamp,
+    Charge, Error, OnFailure,
+    clock::Timestamp,
+    decision::{Receipt, ReceiptLine},
+    error::{Effect, ErrorKind},
     store::{Answer, Request, Source, StoreReply, Verdict},
 };
 use smallvec::SmallVec;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Error, ErrorKind, Resilience};
+use plimsoll::{Error, Resilience, error::ErrorKind};
 
 use crate::shares::Shares;
 
@@ -68,7 +68,7 @@ impl RegionsConfig {
     /// store has no fallback.
     ///
     /// The breaker of the home store counts a request as
-    /// [slow](plimsoll::BreakerConfig::slow) only after the
+    /// [slow](plimsoll::resilience::BreakerConfig::slow) only after the
     /// [`home_deadline`](Self::home_deadline). Of the resilience of the [`Limiter`](plimsoll::Limiter),
     /// only the deadline is used.
     #[must_use]

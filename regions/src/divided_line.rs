@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use plimsoll::{
-    Charge, Mark, Quota, Standing,
-    store::{ChargeReply, Source, Verdict},
+    Charge, Quota,
+    decision::Standing,
+    store::{ChargeReply, Mark, Source, Verdict},
 };
 
 use crate::shares::Parts;

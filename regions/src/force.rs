@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use plimsoll::{
-    Charge, Effect, Error, Timestamp,
+    Charge, Error,
+    clock::Timestamp,
+    error::Effect,
     store::{Request, Source, StoreReply, Verdict},
 };
 use smallvec::SmallVec;

@@ -15,7 +15,7 @@
 //!
 //! # Stages
 //!
-//! Each of the two stores is [protected](plimsoll::Protected) by itself, with its own breaker, deny cache and
+//! Each of the two stores is [protected](plimsoll::resilience::Protected) by itself, with its own breaker, deny cache and
 //! leases. Stages around both stores could have none of them:
 //!
 //! - Leases: units that the region leases from the pool, and a process from the region, would be used
@@ -37,9 +37,13 @@
 use std::sync::Arc;
 
 use plimsoll::{
-    Charge, Error, ErrorKind, Mark, Protected, Timestamp,
+    Charge, Error,
+    clock::Timestamp,
+    error::ErrorKind,
+    resilience::Protected,
     store::{
-        Answer, ChargeReply, Closing, Request, Source, Status, Store, StoreReply, Traits, Verdict,
+        Answer, ChargeReply, Closing, Mark, Request, Source, Status, Store, StoreReply, Traits,
+        Verdict,
     },
 };
 use smallvec::SmallVec;
@@ -77,7 +81,7 @@ use crate::{
 /// ```
 /// use plimsoll::{Limiter, Policy, Quota};
 /// use plimsoll_regions::{Regions, RegionsConfig};
-/// # use plimsoll::{MemoryConfig, MemoryStore};
+/// # use plimsoll::{MemoryStore, memory::MemoryConfig};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), plimsoll::Error> {

@@ -3,8 +3,12 @@
 use std::{future::poll_fn, pin::Pin, task::Poll};
 
 use plimsoll::{
-    Charge, Effect, Error, ErrorKind, Mark, Protected, Receipt, ReceiptLine, Timestamp,
-    store::{Answer, Request, Source, Store, StoreReply},
+    Charge, Error,
+    clock::Timestamp,
+    decision::{Receipt, ReceiptLine},
+    error::{Effect, ErrorKind},
+    resilience::Protected,
+    store::{Answer, Mark, Request, Source, Store, StoreReply},
 };
 use smallvec::SmallVec;
 use tokio::{

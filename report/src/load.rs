@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience};
+use plimsoll::{Limiter, Policy, RedisStore, Resilience, redis::RedisConfig};
 use plimsoll_testing::seed::Random;
 use tokio::{
     runtime::Handle,
@@ -26,7 +26,7 @@ pub(crate) async fn patient(url: &str) -> RedisStore {
 
 /// Returns a limiter over [`patient`].
 pub(crate) async fn patient_limiter(url: &str) -> Limiter {
-    Limiter::with(patient(url).await, Resilience::none())
+    Limiter::with_resilience(patient(url).await, Resilience::none())
 }
 
 /// Checks random keys in `tasks` tasks that do not pause. Returns the number of decisions in `time`.

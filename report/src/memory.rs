@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Algorithm, Limiter, ManualClock, Policy, Quota, Resilience};
+use plimsoll::{Algorithm, Limiter, Policy, Quota, Resilience, clock::ManualClock};
 use plimsoll_testing::{algorithms::with_parameters, servers::Server};
 use redis::Cmd;
 
@@ -105,7 +105,7 @@ pub(crate) async fn print() {
     println!("table,structure,limit,bytes");
     let server = Server::start();
     let clock = ManualClock::at(1_700_000_000_000_000);
-    let limiter = Limiter::with(
+    let limiter = Limiter::with_resilience(
         patient(&server.url()).await.with_test_clock(clock.clone()),
         Resilience::none(),
     );

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plimsoll::{RedisConfig, RedisStore};
+use plimsoll::{RedisStore, redis::RedisConfig};
 
 use crate::{
     envoy::{self, EnvoyConfig, EnvoyOptions},

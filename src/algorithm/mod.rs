@@ -5,7 +5,7 @@
 //! questions about a [`Quota`](crate::Quota) at a time `now`: how many units are free, how long a
 //! number of units takes to become free, and at which time the state no longer matters. It executes two
 //! commands: charge units, and refund units. A [`KeyState`] derives everything else from these, such
-//! as the waits of a [`Standing`](crate::Standing).
+//! as the waits of a [`Standing`](crate::decision::Standing).
 //!
 //! A [`Block`] in front of a state refuses its key until a fixed time.
 //!

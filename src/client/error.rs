@@ -19,10 +19,10 @@ pub enum PaceError<E> {
         policy: String,
         /// The wait after which the call is allowed if no other call spends units. It is `None` if
         /// `over_capacity` is true, or if the store named no wait. See
-        /// [`Denied::retry_after`](crate::Denied::retry_after).
+        /// [`Denied::retry_after`](crate::decision::Denied::retry_after).
         retry_after: Option<Duration>,
         /// True if the cost of the call exceeds the capacity of the policy, so that waiting does
-        /// not help. See [`Denied::is_over_capacity`](crate::Denied::is_over_capacity).
+        /// not help. See [`Denied::is_over_capacity`](crate::decision::Denied::is_over_capacity).
         over_capacity: bool,
         /// True if the upstream service has asked for a pause in a
         /// [response](super::PaceLayer#responses-of-the-upstream-service) to an earlier call.

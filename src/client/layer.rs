@@ -101,7 +101,7 @@ impl PaceLayer {
     ///
     /// # Panics
     ///
-    /// Panics if there are already [`Charges::MAX`](crate::Charges::MAX) rules, or if another rule has another
+    /// Panics if there are already [`Charges::MAX`](crate::policy::Charges::MAX) rules, or if another rule has another
     /// policy of the same name: one name is one quota.
     #[must_use]
     #[track_caller]
@@ -118,7 +118,7 @@ impl PaceLayer {
     ///
     /// While the store cannot answer, a call that may wait does so, and fails with
     /// [`PaceError::Limiter`](super::PaceError::Limiter) if the store does not answer in time. So an outage
-    /// never spends more than the quota. [`Rule::with_on_failure`] changes this: under
+    /// never spends more than the quota. [`Rule::on_failure`] changes this: under
     /// [`OnFailure::Local`](crate::OnFailure::Local), each process decides by itself.
     #[must_use]
     pub fn wait(mut self, max_wait: Duration) -> Self {

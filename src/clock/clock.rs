@@ -25,7 +25,7 @@ use tokio::time::Instant;
 ///     atomic::{AtomicU64, Ordering},
 /// };
 ///
-/// use plimsoll::{Clock, Limiter, MemoryConfig, MemoryStore, Policy, Timestamp};
+/// use plimsoll::{Limiter, MemoryStore, Policy, clock::{Clock, Timestamp}, memory::MemoryConfig};
 ///
 /// /// The microseconds that the simulation has reached.
 /// #[derive(Debug, Clone, Default)]
@@ -93,7 +93,7 @@ impl Timestamp {
 ///
 /// ```
 /// use std::time::Duration;
-/// use plimsoll::{Clock, ManualClock};
+/// use plimsoll::clock::{Clock, ManualClock};
 ///
 /// let clock = ManualClock::at(1_000_000);
 /// clock.advance(Duration::from_millis(250));
@@ -142,7 +142,7 @@ impl Clock for ManualClock {
 /// ```
 /// use std::time::Duration;
 ///
-/// use plimsoll::{Limiter, MemoryConfig, MemoryStore, Policy, Quota, TokioClock};
+/// use plimsoll::{Limiter, MemoryStore, Policy, Quota, clock::TokioClock, memory::MemoryConfig};
 ///
 /// # tokio::runtime::Builder::new_current_thread()
 /// #     .enable_time().start_paused(true).build().unwrap().block_on(async {

@@ -34,10 +34,10 @@ use super::{Clock, Timestamp, clock::nanos, wall_time};
 ///
 /// No window admits more units than its bound, and waits are longer only by the time of a
 /// suspension. But the edges of a [`FixedWindow`](crate::Algorithm::FixedWindow), such as midnight
-/// UTC, and the timestamps of [`Reset::Epoch`](crate::Reset::Epoch) are off by the same amount.
+/// UTC, and the timestamps of [`ResetFormat::Epoch`](crate::layer::ResetFormat::Epoch) are off by the same amount.
 /// Where that matters, start the process after the wall clock is set, and restart it after a
 /// suspension, or pass a [`Clock`] of your own to
-/// [`MemoryConfig::clock`](crate::MemoryConfig::clock). A [`RedisStore`](crate::RedisStore) uses
+/// [`MemoryConfig::clock`](crate::memory::MemoryConfig::clock). A [`RedisStore`](crate::RedisStore) uses
 /// the time of the server.
 #[derive(Clone, Copy)]
 pub struct SystemClock {

@@ -4,13 +4,16 @@
 mod decision;
 mod outcome;
 mod receipt;
-mod standing;
-mod store_reply;
+pub(crate) mod standing;
+pub(crate) mod store_reply;
 
 pub use self::{
     decision::{Allowed, Decision, Denied},
     outcome::{Outcome, OutcomeKind, Outcomes, OutcomesIter},
     receipt::{Receipt, ReceiptLine},
-    standing::{Mark, Standing},
+    standing::Standing,
+};
+pub(crate) use self::{
+    standing::Mark,
     store_reply::{ChargeReply, Source, StoreReply, Verdict},
 };

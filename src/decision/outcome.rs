@@ -68,7 +68,7 @@ impl OutcomeKind {
 
 /// The outcomes of all charges of a check, in the order of the charges.
 ///
-/// [`Charges`](crate::Charges) of the same policy and key are summed, and have one outcome.
+/// [`Charges`](crate::policy::Charges) of the same policy and key are summed, and have one outcome.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcomes<'a> {
     charges: &'a [Charge<'a>],
@@ -94,7 +94,7 @@ impl<'a> Outcome<'a> {
     /// [charge's own](Charge::with_quota), such as that of a customer. [`Policy::quota`] is the current quota of
     /// the policy, which may be another one.
     ///
-    /// While the [fallback](crate::resilience) decides, each process admits a share of this quota:
+    /// While the [fallback](crate::guide::resilience) decides, each process admits a share of this quota:
     /// [`Standing::limit`].
     #[must_use]
     pub fn quota(self) -> &'a Quota {
@@ -112,7 +112,7 @@ impl<'a> Outcome<'a> {
     /// refused, and not against the others of the check.
     ///
     /// ```
-    /// use plimsoll::{Limiter, OutcomeKind, Policy, Quota};
+    /// use plimsoll::{Limiter, Policy, Quota, decision::OutcomeKind};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), plimsoll::Error> {

@@ -16,9 +16,9 @@ use crate::{
 /// charge that passed because of [`OnFailure::Allow`](crate::OnFailure) while the store could not answer. A
 /// charge of 0 units that the store admits is made, so that its whole cost can be settled later.
 ///
-/// It can be used once, so it cannot be cloned. [`Allowed::into_receipt`](crate::Allowed) creates
+/// It can be used once, so it cannot be cloned. [`Allowed::into_receipt`](crate::decision::Allowed) creates
 /// it, and [`Limiter::hold`](crate::Limiter::hold) turns it into a
-/// [`Reservation`](crate::Reservation).
+/// [`Reservation`](crate::limiter::Reservation).
 ///
 /// ```
 /// use plimsoll::{Decision, Limiter, Policy, Quota};
@@ -76,7 +76,7 @@ impl Receipt {
     /// - One of the source [`Leased`](Source::Leased) is restored in another process as `Shared`.
     ///
     /// ```
-    /// use plimsoll::{Decision, Limiter, Policy, Quota, Receipt, ReceiptLine};
+    /// use plimsoll::{Decision, Limiter, Policy, Quota, decision::{Receipt, ReceiptLine}};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), plimsoll::Error> {

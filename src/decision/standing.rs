@@ -12,7 +12,9 @@ use crate::clock::Timestamp;
 ///
 /// ```
 /// use std::time::Duration;
-/// use plimsoll::{Algorithm, Limiter, ManualClock, Policy, Quota, MemoryConfig, MemoryStore};
+/// use plimsoll::{
+///     Algorithm, Limiter, MemoryStore, Policy, Quota, clock::ManualClock, memory::MemoryConfig,
+/// };
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), plimsoll::Error> {
@@ -100,12 +102,12 @@ impl Standing {
     /// - With [leases](crate::guide::leases), [regions](https://docs.rs/plimsoll-regions) or a cached denial, less
     ///   may also suffice.
     /// - If the real wait is not known, it is estimated as 1 s or longer. This happens in the
-    ///   [fallback](crate::resilience), for a cost above the share of this instance, and in
+    ///   [fallback](crate::guide::resilience), for a cost above the share of this instance, and in
     ///   [regions](https://docs.rs/plimsoll-regions), if no part has replied with a wait.
     ///
     /// It is `None` if the charge has passed, if it can never pass because its cost exceeds the
     /// [`limit`](Self::limit), or if a store refuses it without a wait. The deny cache does so if another key of
-    /// the check may have to [wait longer](crate::resilience#the-deny-cache).
+    /// the check may have to [wait longer](crate::guide::resilience#the-deny-cache).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after.map(Duration::from_micros)
@@ -118,7 +120,7 @@ impl Standing {
 /// It has three numbers. Only the [`Store`](crate::store::Store) that creates them interprets them.
 ///
 /// ```
-/// use plimsoll::Mark;
+/// use plimsoll::store::Mark;
 ///
 /// let window_number = 28_333_333;
 /// let mark = Mark::new([window_number, 0, 0]);

@@ -7,7 +7,7 @@ use super::Key;
 /// Extractors return a [`Key`], an `Option` of one, or an identity.
 ///
 /// ```
-/// use plimsoll::{Identity, Key};
+/// use plimsoll::{Key, key::Identity};
 ///
 /// assert_eq!(Identity::from("alice"), Identity::Known(Key::from("alice")));
 /// assert_eq!(Identity::from(None::<Key>).key(), Some(Key::ANONYMOUS));

@@ -28,7 +28,7 @@ use crate::{
 ///     task::{Context, Poll, ready},
 /// };
 ///
-/// use plimsoll::{Check, Error};
+/// use plimsoll::{Error, limiter::Check};
 ///
 /// /// Whether a check allows.
 /// pub struct Allowed<'l, 'p>(Check<'l, 'p>);

@@ -6,7 +6,7 @@ use super::{
     check::Check,
     permit::Permit,
     queue::Queue,
-    reservation::{Reservation, Reserve},
+    reservation::{Reservation, Reserved},
     state::{LimiterState, LimiterStore},
 };
 use crate::{
@@ -46,7 +46,7 @@ use crate::{
 /// dropped, or the reply of a remote store is lost, the check has spent all of its charges or none.
 /// There is one exception: a check over several slots of a cluster, or over the share and the pool
 /// of [regions](https://docs.rs/plimsoll-regions), can stay charged in part if a refund fails
-/// ([`Effect::Applied`](crate::Effect::Applied)).
+/// ([`Effect::Applied`](crate::error::Effect::Applied)).
 #[derive(Debug, Clone)]
 pub struct Limiter(pub(super) Arc<LimiterState>);
 
@@ -63,12 +63,12 @@ impl Limiter {
     /// deadline, a circuit breaker, a deny cache, and a fallback in this process.
     #[must_use]
     pub fn new(store: impl Store) -> Self {
-        Self::with(store, Resilience::default())
+        Self::with_resilience(store, Resilience::default())
     }
 
     /// Creates a limiter over `store`, handling timeouts and outages as configured by `resilience`.
     #[must_use]
-    pub fn with(store: impl Store, resilience: Resilience) -> Self {
+    pub fn with_resilience(store: impl Store, resilience: Resilience) -> Self {
         telemetry::describe();
         let (store, queue) = (LimiterStore::new(store, resilience), Queue::new(Self::MAX_WAITING));
         Self(Arc::new(LimiterState::new(store, queue)))
@@ -76,7 +76,7 @@ impl Limiter {
 
     /// Creates a limiter for this process alone, over a [`MemoryStore`] of the default size.
     ///
-    /// The first [`SystemClock`](crate::SystemClock) of a process measures the rate of the processor's
+    /// The first [`SystemClock`](crate::clock::SystemClock) of a process measures the rate of the processor's
     /// counter, which blocks for about 1 ms and for 200 ms at most. So create the limiter when the
     /// program starts, not in a request.
     #[must_use]
@@ -102,7 +102,7 @@ impl Limiter {
     /// A job that must never spend more uses [`until_ready`](Self::until_ready), which waits for the store, or
     /// charges with [`OnFailure::Deny`], for which `check` returns the error.
     ///
-    /// [outages]: crate::resilience#how-much-is-admitted-at-most
+    /// [outages]: crate::guide::resilience#how-much-is-admitted-at-most
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// Returns an error of the kind [`Invalid`](crate::ErrorKind::Invalid) if the store is remote, as
+    /// Returns an error of the kind [`Invalid`](crate::error::ErrorKind::Invalid) if the store is remote, as
     /// [`RedisStore`](crate::RedisStore) is. In that case, the store is not asked and nothing is charged, even
     /// if this process could decide the check from its cache. Otherwise, returns an error in the cases
     /// of [`check`](Self::check).
@@ -151,7 +151,7 @@ impl Limiter {
     ///
     /// - If the store has not answered by then, the check has the same result as at the limiter's deadline: by
     ///   default, this process decides.
-    /// - The [breaker](crate::BreakerConfig) counts such a call as failed. So `limit` should be well above the
+    /// - The [breaker](crate::resilience::BreakerConfig) counts such a call as failed. So `limit` should be well above the
     ///   usual response time of the store.
     /// - The shortest wait is 1 ms. An embedded store answers at once.
     ///
@@ -211,7 +211,7 @@ impl Limiter {
     /// [concurrency limit](crate::Quota::concurrent) are renewed until it is dropped, and then released.
     ///
     /// ```
-    /// use plimsoll::{Limiter, Policy, Quota, Reserve};
+    /// use plimsoll::{Limiter, Policy, Quota, limiter::Reserved};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), plimsoll::Error> {
@@ -219,13 +219,13 @@ impl Limiter {
     /// let failed_logins = Policy::new("failed-logins", Quota::per_minute(3))?;
     ///
     /// match limiter.reserve(failed_logins.charge("alice", 1)).await? {
-    ///     Reserve::Held(attempt) => {
+    ///     Reserved::Held(attempt) => {
     ///         let right_password = true;
     ///         if right_password {
     ///             attempt.refund().await?;
     ///         }
     ///     }
-    ///     Reserve::Denied(denied) => println!("locked for {:?}", denied.retry_after()),
+    ///     Reserved::Denied(denied) => println!("locked for {:?}", denied.retry_after()),
     /// }
     /// # Ok(())
     /// # }
@@ -234,7 +234,10 @@ impl Limiter {
     /// # Errors
     ///
     /// Returns an error in the cases of [`check`](Self::check).
-    pub async fn reserve<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<Reserve<'p>, Error> {
+    pub async fn reserve<'p>(
+        &self,
+        charges: impl Into<Charges<'p>>,
+    ) -> Result<Reserved<'p>, Error> {
         let mut charges = charges.into();
         if let Some(store) = self.0.holds_in_memory(&charges) {
             match charges.into_one() {
@@ -243,8 +246,8 @@ impl Limiter {
             }
         }
         Ok(match self.check(charges).await? {
-            Decision::Allowed(allowed) => Reserve::Held(self.hold(allowed.into_receipt())),
-            Decision::Denied(denied) => Reserve::Denied(denied),
+            Decision::Allowed(allowed) => Reserved::Held(self.hold(allowed.into_receipt())),
+            Decision::Denied(denied) => Reserved::Denied(denied),
         })
     }
 
@@ -290,7 +293,7 @@ impl Limiter {
     /// A [shadow](crate::Charge::shadow) never waits for the store.
     ///
     /// A check whose reply is lost may have been charged. It is repeated, so units may be counted that
-    /// are not used. After a few such checks, the [breaker](crate::BreakerConfig) sends no more of them.
+    /// are not used. After a few such checks, the [breaker](crate::resilience::BreakerConfig) sends no more of them.
     ///
     /// # Errors
     ///
@@ -301,8 +304,8 @@ impl Limiter {
     /// - if [`MAX_WAITING`](Self::MAX_WAITING) tasks wait already,
     /// - if `within` passes before the task becomes the first in the queue of its key, for example because
     ///   other processes have spent the units
-    ///   ([`ErrorKind::Deadline`](crate::ErrorKind::Deadline), or
-    ///   [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the first one waits for the store),
+    ///   ([`ErrorKind::Deadline`](crate::error::ErrorKind::Deadline), or
+    ///   [`ErrorKind::Unavailable`](crate::error::ErrorKind::Unavailable) if the first one waits for the store),
     /// - if it has to wait outside of a tokio runtime with time enabled.
     pub async fn until_ready<'p>(
         &self,
@@ -386,9 +389,9 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// Returns an error if there are more than [`Charges::MAX`](crate::Charges::MAX) charges, or if
+    /// Returns an error if there are more than [`Charges::MAX`](crate::policy::Charges::MAX) charges, or if
     /// the store cannot answer and either may have spent the units
-    /// ([`Effect::Unknown`](crate::Effect::Unknown)) or the limiter has no
+    /// ([`Effect::Unknown`](crate::error::Effect::Unknown)) or the limiter has no
     /// [fallback](crate::Resilience::fallback). If the store has certainly not spent the
     /// units, the fallback spends them, whatever the [`OnFailure`] of the
     /// charges, and charges them to the store later.
@@ -447,7 +450,7 @@ impl Limiter {
     /// # Errors
     ///
     /// Returns an error if `duration` is zero or longer than [`MAX_BLOCK`](Self::MAX_BLOCK), if
-    /// there are more than [`Charges::MAX`](crate::Charges::MAX) charges, or if the store cannot
+    /// there are more than [`Charges::MAX`](crate::policy::Charges::MAX) charges, or if the store cannot
     /// answer. The fallback does not replace this request.
     pub async fn block<'p>(
         &self,
@@ -471,7 +474,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// Returns an error if there are more than [`Charges::MAX`](crate::Charges::MAX) charges, or if
+    /// Returns an error if there are more than [`Charges::MAX`](crate::policy::Charges::MAX) charges, or if
     /// the store cannot answer. The fallback does not replace this request.
     pub async fn unblock<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<usize, Error> {
         let charges = charges.into();

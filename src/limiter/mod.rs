@@ -16,6 +16,7 @@ mod until_ready;
 pub use self::{
     check::Check,
     limiter::Limiter,
-    reservation::{Reservation, Reserve},
+    reservation::{Reservation, Reserved},
 };
 pub(crate) use self::{permit::Permit, queue::require_timer};
+pub use crate::telemetry::DenialEvents;

@@ -13,7 +13,7 @@ use crate::{
 /// The result of [`Limiter::reserve`](crate::Limiter::reserve).
 ///
 /// ```
-/// use plimsoll::{Limiter, Policy, Quota, Reserve};
+/// use plimsoll::{Limiter, Policy, Quota, limiter::Reserved};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), plimsoll::Error> {
@@ -22,18 +22,18 @@ use crate::{
 /// let failures = Policy::new("failed-logins", Quota::per_minute(3))?;
 /// match limiter.reserve(failures.charge("alice", 1)).await? {
 ///     // Only a failed login keeps its unit.
-///     Reserve::Held(attempt) if right_password => {
+///     Reserved::Held(attempt) if right_password => {
 ///         attempt.refund().await?;
 ///     }
-///     Reserve::Held(_) => println!("wrong password"),
-///     Reserve::Denied(denied) => println!("try again in {:?}", denied.retry_after()),
+///     Reserved::Held(_) => println!("wrong password"),
+///     Reserved::Denied(denied) => println!("try again in {:?}", denied.retry_after()),
 /// }
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
 #[must_use = "an unused result admits every request"]
-pub enum Reserve<'p> {
+pub enum Reserved<'p> {
     /// The units are spent, and can be refunded or settled.
     Held(Reservation),
     /// At least one charge was refused, and no units are spent.
@@ -52,7 +52,7 @@ pub enum Reserve<'p> {
 /// The compiler rejects a second use:
 ///
 /// ```compile_fail,E0382
-/// async fn twice(slot: plimsoll::Reservation) -> Result<(), plimsoll::Error> {
+/// async fn twice(slot: plimsoll::limiter::Reservation) -> Result<(), plimsoll::Error> {
 ///     slot.refund().await?;
 ///     slot.refund().await?;
 ///     Ok(())
@@ -60,7 +60,7 @@ pub enum Reserve<'p> {
 /// ```
 ///
 /// ```compile_fail,E0382
-/// async fn both(slot: plimsoll::Reservation) -> Result<(), plimsoll::Error> {
+/// async fn both(slot: plimsoll::limiter::Reservation) -> Result<(), plimsoll::Error> {
 ///     slot.settle(3).await?;
 ///     slot.refund().await?;
 ///     Ok(())
@@ -69,12 +69,12 @@ pub enum Reserve<'p> {
 ///
 /// ```compile_fail,E0277
 /// fn cloned<T: Clone>() {}
-/// cloned::<plimsoll::Reservation>();
+/// cloned::<plimsoll::limiter::Reservation>();
 /// ```
 ///
 /// ```compile_fail,E0277
 /// fn cloned<T: Clone>() {}
-/// cloned::<plimsoll::Receipt>();
+/// cloned::<plimsoll::decision::Receipt>();
 /// ```
 #[derive(Debug)]
 #[must_use = "dropping a reservation keeps the charge, and releases units in flight"]
@@ -108,19 +108,19 @@ impl Reservation {
         limiter: &Arc<LimiterState>,
         store: &MemoryStore,
         charge: Charge<'p>,
-    ) -> Result<Reserve<'p>, Error> {
+    ) -> Result<Reserved<'p>, Error> {
         let (name, reply) = store.acquire_held(&charge);
         let line = reply.charges().first().filter(|line| line.units > 0);
         let Some(ChargeReply { units, mark, .. }) = line else {
             return Ok(match Decision::new(&mut charge.into(), reply)? {
-                Decision::Allowed(it) => Reserve::Held(Self::new(limiter, it.into_receipt())),
-                Decision::Denied(denied) => Reserve::Denied(denied),
+                Decision::Allowed(it) => Reserved::Held(Self::new(limiter, it.into_receipt())),
+                Decision::Denied(denied) => Reserved::Denied(denied),
             });
         };
         let line = ReceiptLine::new(charge.into_owned(), *units, *mark);
         let receipt = Receipt::new(reply.time(), reply.source(), [line]);
         let permit = Permit::new(limiter, receipt, Some(name));
-        Ok(Reserve::Held(Self { receipt: OnceLock::new(), permit }))
+        Ok(Reserved::Held(Self { receipt: OnceLock::new(), permit }))
     }
 
     /// Returns whether the store is embedded, so that settling is ready at once.
@@ -137,7 +137,7 @@ impl Reservation {
     ///
     /// Units that have come back by themselves are not refunded again. Units that were admitted while
     /// the shared store could not answer stay charged if that store may count them by now (see
-    /// [`resilience`](crate::resilience)). If there is nothing to refund, no request is sent.
+    /// [`resilience`](crate::guide::resilience)). If there is nothing to refund, no request is sent.
     ///
     /// # Errors
     ///

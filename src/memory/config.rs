@@ -7,7 +7,7 @@ use crate::clock::{Clock, SystemClock};
 /// The size of a [`MemoryStore`](super::MemoryStore), and the clock that it reads.
 ///
 /// ```
-/// use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore};
+/// use plimsoll::{Limiter, MemoryStore, clock::ManualClock, memory::MemoryConfig};
 ///
 /// let clock = ManualClock::at(1_700_000_000_000_000);
 /// let config = MemoryConfig::default().max_keys(50_000).max_bytes(16 << 20).clock(clock);

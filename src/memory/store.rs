@@ -71,7 +71,7 @@ use crate::{
 /// [`stats`](Self::stats) counts the keys that were evicted, and the units that they had spent.
 ///
 /// ```
-/// use plimsoll::{Limiter, MemoryConfig, MemoryStore};
+/// use plimsoll::{Limiter, MemoryStore, memory::MemoryConfig};
 ///
 /// let store = MemoryStore::new(MemoryConfig::default().max_keys(50_000));
 /// let limiter = Limiter::new(store);

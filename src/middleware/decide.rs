@@ -11,7 +11,7 @@ use std::{
 use http::{Response, request::Parts};
 
 use super::{
-    Decided,
+    Decisions,
     headers::{Headers, ResponseHeaders},
     misuse,
     respond::DenialFormat,
@@ -68,7 +68,7 @@ pub(super) enum Admission {
 pub(super) enum ResponseChange {
     None,
     /// Adds headers, and the decision to the extensions.
-    Add(ResponseHeaders, Option<Decided>),
+    Add(ResponseHeaders, Option<Decisions>),
     /// Adjusts charges by the response before headers are added.
     Settle(Box<PendingSettlement>),
     /// Makes the change, and holds units in flight until the body of the response has ended. It is boxed
@@ -99,7 +99,7 @@ type DelayedDecision = Pin<Box<dyn Future<Output = Result<Decision<'static>, Err
 pub(super) struct PendingSettlement {
     pub(super) settlement: Settlement,
     pub(super) headers: Headers,
-    pub(super) decided: Option<Decided>,
+    pub(super) decided: Option<Decisions>,
 }
 
 impl Decider {
@@ -184,8 +184,8 @@ impl Decider {
     /// Admits a request that was not decided.
     fn pass(&self, parts: &mut Parts) -> Admission {
         // Handlers see that nothing was decided, unless an outer layer has decided something.
-        if self.visible && parts.extensions.get::<Decided>().is_none() {
-            parts.extensions.insert(Decided::default());
+        if self.visible && parts.extensions.get::<Decisions>().is_none() {
+            parts.extensions.insert(Decisions::default());
         }
         Admission::Admitted(ResponseChange::None)
     }
@@ -265,6 +265,6 @@ impl Decider {
 }
 
 /// Returns the decision for handlers, with the decisions of outer layers behind it.
-fn decided(decision: &Decision<'_>, parts: &Parts) -> Decided {
-    Decided::new(decision.clone().into_owned(), parts.extensions.get().cloned())
+fn decided(decision: &Decision<'_>, parts: &Parts) -> Decisions {
+    Decisions::new(decision.clone().into_owned(), parts.extensions.get().cloned())
 }

@@ -19,9 +19,9 @@ use crate::decision::{Decision, Outcome};
 ///
 /// ```
 /// use axum::{Router, routing::get};
-/// use plimsoll::{Decided, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+/// use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, layer::Decisions};
 ///
-/// async fn handler(decided: Decided) -> String {
+/// async fn handler(decided: Decisions) -> String {
 ///     format!("{:?} units left", decided.remaining())
 /// }
 ///
@@ -33,15 +33,15 @@ use crate::decision::{Decision, Outcome};
 /// # }
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Decided(Option<Arc<Chain>>);
+pub struct Decisions(Option<Arc<Chain>>);
 
 #[derive(Debug)]
 struct Chain {
     decision: Decision<'static>,
-    outer: Option<Decided>,
+    outer: Option<Decisions>,
 }
 
-impl Decided {
+impl Decisions {
     pub(super) fn new(decision: Decision<'static>, outer: Option<Self>) -> Self {
         Self(Some(Arc::new(Chain { decision, outer })))
     }
@@ -107,9 +107,9 @@ mod extractor {
     };
     use http::{StatusCode, request::Parts};
 
-    use super::Decided;
+    use super::Decisions;
 
-    /// The rejection of [`Decided`] as an extractor: the request has passed no
+    /// The rejection of [`Decisions`] as an extractor: the request has passed no
     /// [`RateLimitLayer`](crate::RateLimitLayer) with
     /// [`visible`](crate::RateLimitLayer::visible). Its status is 500, because the router is built
     /// wrong.
@@ -130,7 +130,7 @@ mod extractor {
         }
     }
 
-    impl<S: Sync> FromRequestParts<S> for Decided {
+    impl<S: Sync> FromRequestParts<S> for Decisions {
         type Rejection = NotDecided;
 
         async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NotDecided> {
@@ -138,7 +138,7 @@ mod extractor {
         }
     }
 
-    impl<S: Sync> OptionalFromRequestParts<S> for Decided {
+    impl<S: Sync> OptionalFromRequestParts<S> for Decisions {
         type Rejection = Infallible;
 
         async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {

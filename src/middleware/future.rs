@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::{
-    Decided,
+    Decisions,
     decide::{Admission, Decider, PendingDecision, PendingSettlement, ResponseChange},
     headers::{Headers, ResponseHeaders},
 };
@@ -23,7 +23,7 @@ use crate::{
 };
 
 pin_project! {
-    /// The response future of [`RateLimit`](crate::RateLimit).
+    /// The response future of [`RateLimit`](crate::layer::RateLimit).
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S, B>
     where
@@ -63,7 +63,7 @@ struct Settling<R> {
     response: R,
     settlement: SettlementFuture,
     headers: Headers,
-    decided: Option<Decided>,
+    decided: Option<Decisions>,
     permit: Option<Permit>,
 }
 
@@ -180,7 +180,7 @@ fn settling<S, F, B, RB: Body>(
 }
 
 #[inline]
-fn add_to<B>(response: &mut Response<B>, headers: ResponseHeaders, decided: Option<Decided>) {
+fn add_to<B>(response: &mut Response<B>, headers: ResponseHeaders, decided: Option<Decisions>) {
     headers.add_to(response.headers_mut());
     if let Some(decided) = decided {
         decided.add_to(response.extensions_mut());

@@ -50,7 +50,7 @@ use crate::{
 /// use std::time::Duration;
 ///
 /// use axum::{Router, routing::get};
-/// use plimsoll::{Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by, route};
+/// use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, layer::Headers, route};
 ///
 /// # fn main() -> Result<(), plimsoll::Error> {
 /// let per_client = Policy::new("per-client", Quota::per_minute(60))?;
@@ -68,7 +68,7 @@ use crate::{
 ///
 /// # Several rules, several layers
 ///
-/// The rules of one layer are decided together: all [`Charges`](crate::Charges) are made, or none is. Stacked
+/// The rules of one layer are decided together: all [`Charges`](crate::policy::Charges) are made, or none is. Stacked
 /// layers are separate checks, from the outermost inward. If an inner layer denies the request, the
 /// charges of outer layers remain. The `RateLimit` headers list the [policies](crate::Policy) of
 /// all layers.
@@ -99,7 +99,7 @@ use crate::{
 /// | not enough units now | 429, problem type `quota-exceeded` | `RESOURCE_EXHAUSTED` | the wait, if the store named one |
 /// | the cost exceeds the capacity | 403 | `FAILED_PRECONDITION` | none: waiting does not help |
 /// | the [`Store`](crate::store::Store) cannot answer, and a rule says [`OnFailure::Deny`](crate::OnFailure::Deny) | 503, problem type `temporary-reduced-capacity` | `UNAVAILABLE` | 1 s |
-/// | the request has no [peer address](crate::Identity::NoPeer), which a rule charges | 500 | `INTERNAL` | none: all requests have this mistake |
+/// | the request has no [peer address](crate::key::Identity::NoPeer), which a rule charges | 500 | `INTERNAL` | none: all requests have this mistake |
 ///
 /// Each of these responses has `Cache-Control: no-store`, so that no cache serves the denial of one
 /// client to others.
@@ -141,7 +141,7 @@ impl RateLimitLayer {
     /// same limiter needs another name: two policies named `per-ip` would count the same units.
     ///
     /// Serve the application with `into_make_service_with_connect_info::<SocketAddr>()`, as below. Without
-    /// the address of the peer, the layer [rejects](crate::Identity::NoPeer) each request with status 500.
+    /// the address of the peer, the layer [rejects](crate::key::Identity::NoPeer) each request with status 500.
     ///
     /// Behind a proxy all clients have the address of the proxy, and share one budget. There, use
     /// [`by::client_ip`] in a rule of your own.
@@ -175,7 +175,7 @@ impl RateLimitLayer {
     ///
     /// # Panics
     ///
-    /// Panics if there are already [`Charges::MAX`](crate::Charges::MAX) rules, or if another rule has another
+    /// Panics if there are already [`Charges::MAX`](crate::policy::Charges::MAX) rules, or if another rule has another
     /// policy of the same name: one name is one quota.
     #[must_use]
     #[track_caller]
@@ -205,7 +205,7 @@ impl RateLimitLayer {
     ///
     /// This is the way to run a service without limits, in tests for example. With
     /// `tower::util::option_layer`, a router does not compile: both branches must have the same
-    /// response body, and this layer [changes it](crate::ResponseBody).
+    /// response body, and this layer [changes it](crate::layer::ResponseBody).
     ///
     /// ```
     /// # use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
@@ -225,7 +225,7 @@ impl RateLimitLayer {
         self.with(|decider| decider.headers = headers)
     }
 
-    /// Adds a random time of up to `max` to the [wait](crate::Denied::retry_after) in a denial, so that
+    /// Adds a random time of up to `max` to the [wait](crate::decision::Denied::retry_after) in a denial, so that
     /// clients do not all return at once. The default is no jitter.
     ///
     /// `Retry-After` counts whole seconds, so there `max` is rounded up to whole seconds.
@@ -279,7 +279,7 @@ impl RateLimitLayer {
         self.with(|decider| decider.rules.shadow())
     }
 
-    /// Inserts a [`Decided`](crate::Decided) into the extensions of each request, for handlers, and
+    /// Inserts a [`Decisions`](crate::layer::Decisions) into the extensions of each request, for handlers, and
     /// of each response, for outer layers. This costs a few allocations for each request.
     #[must_use]
     pub fn visible(self) -> Self {

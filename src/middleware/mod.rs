@@ -21,9 +21,9 @@ mod service;
 #[cfg(feature = "axum")]
 pub use self::decided::NotDecided;
 pub use self::{
-    decided::Decided,
+    decided::Decisions,
     future::ResponseFuture,
-    headers::{Headers, Reset},
+    headers::{Headers, ResetFormat},
     layer::RateLimitLayer,
     respond::{DenialResponse, Rejection, RejectionKind},
     service::RateLimit,

@@ -15,7 +15,7 @@ use super::settle::BodySettlement;
 use crate::sync::Mutex;
 
 pin_project! {
-    /// The body of a response of [`RateLimit`](crate::RateLimit) or [`Pace`](crate::client::Pace):
+    /// The body of a response of [`RateLimit`](crate::layer::RateLimit) or [`Pace`](crate::client::Pace):
     /// the body of the inner service, or that of a denial.
     ///
     /// It implements [`Body`] if `B` does and if the data of `B` can be made from [`Bytes`].

@@ -202,7 +202,7 @@ impl Drop for BodySettlement {
 ///
 /// ```
 /// use axum::{Extension, Router, routing::get};
-/// use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, Tally, by};
+/// use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, layer::Tally};
 ///
 /// async fn report() -> (Extension<Tally>, String) {
 ///     let tally = Tally::new();
@@ -221,7 +221,7 @@ impl Drop for BodySettlement {
 ///
 /// ```
 /// use http::Response;
-/// use plimsoll::Tally;
+/// use plimsoll::layer::Tally;
 ///
 /// let tally = Tally::new();
 /// let counter = tally.clone();

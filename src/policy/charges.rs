@@ -11,12 +11,12 @@ use crate::error::{Error, ErrorKind};
 /// vector of charges. An iterator of charges can be collected into it. Charges of the same policy
 /// and key are summed, so that the check sees their total.
 ///
-/// One name is one quota. A check is an error of the kind [`Invalid`](crate::ErrorKind::Invalid) if two of
+/// One name is one quota. A check is an error of the kind [`Invalid`](crate::error::ErrorKind::Invalid) if two of
 /// its charges have different policies of one name, or different
 /// [quotas of their own](Charge::with_quota) for one key: the store would count both limits together.
 ///
 /// ```
-/// use plimsoll::{Charges, Policy, Quota};
+/// use plimsoll::{Policy, Quota, policy::Charges};
 ///
 /// let second = Policy::new("per-second", Quota::per_second(10))?;
 /// let day = Policy::new("per-day", Quota::per_day(1_000))?;

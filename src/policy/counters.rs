@@ -121,7 +121,7 @@ impl Counters {
 
 #[cfg(feature = "metrics")]
 impl Counters {
-    /// The values of the label `outcome`: the names of [`OutcomeKind`](crate::OutcomeKind), in the order of
+    /// The values of the label `outcome`: the names of [`OutcomeKind`](crate::decision::OutcomeKind), in the order of
     /// its variants.
     const OUTCOMES: [&str; 5] = ["allowed", "denied", "not_charged", "would_allow", "would_deny"];
 

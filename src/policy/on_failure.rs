@@ -5,7 +5,7 @@ use crate::error::Error;
 /// The treatment of a request when the store cannot answer.
 ///
 /// Set it with [`Charge::with_on_failure`](crate::Charge::with_on_failure) or
-/// [`Rule::with_on_failure`](crate::Rule::with_on_failure). [`Limiter::until_ready`](crate::Limiter::until_ready) waits
+/// [`Rule::on_failure`](crate::Rule::on_failure). [`Limiter::until_ready`](crate::Limiter::until_ready) waits
 /// for the store instead, unless the charge says `Local` or `Allow`.
 ///
 /// ```
@@ -13,10 +13,10 @@ use crate::error::Error;
 ///
 /// // A login must not be guessed while Redis is down.
 /// let login = Rule::new(Policy::new("login", Quota::per_minute(5))?, by::peer_ip())
-///     .with_on_failure(OnFailure::Deny);
+///     .on_failure(OnFailure::Deny);
 /// // A health page must always answer.
 /// let health = Rule::new(Policy::new("health", Quota::per_second(10))?, by::peer_ip())
-///     .with_on_failure(OnFailure::Allow);
+///     .on_failure(OnFailure::Allow);
 /// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -339,7 +339,7 @@ impl<'p> Charge<'p> {
     }
 
     /// Charges as many units as are free, from [`cost`](Self::cost) to `max_cost`: for work in
-    /// batches. [`Outcome::granted`](crate::Outcome::granted) returns the number of units.
+    /// batches. [`Outcome::granted`](crate::decision::Outcome::granted) returns the number of units.
     #[must_use]
     pub fn up_to(self, max_cost: u64) -> Self {
         Self { max_cost: max_cost.max(self.cost), purpose: Purpose::Use, ..self }
@@ -359,7 +359,7 @@ impl<'p> Charge<'p> {
     ///
     /// The units count under the name of the [`Policy`], which headers, events and metrics show. A
     /// key keeps what it has spent when its quota changes from one charge to the next, as with
-    /// [`Policy::set_quota`]: [`live_limits`](crate::live_limits#a-quota-for-each-key) states the
+    /// [`Policy::set_quota`]: [`live_limits`](crate::guide::live_limits#a-quota-for-each-key) states the
     /// bounds. [`set_quota`](Policy::set_quota) does not change this charge. If a quota is
     /// [set for the key](Policy::set_key_quota), that one applies.
     ///
@@ -403,7 +403,7 @@ impl<'p> Charge<'p> {
     /// Makes this a shadow charge, which is decided and reported but never denies a check.
     ///
     /// Its units are spent only if it passes and the check is admitted. Otherwise the charge is not
-    /// made: it is not in the [`Receipt`](crate::Receipt), so it is neither refunded nor settled.
+    /// made: it is not in the [`Receipt`](crate::decision::Receipt), so it is neither refunded nor settled.
     /// A [trial](Self::trial) also counts the requests that the check denies.
     #[must_use]
     pub fn shadow(self) -> Self {
@@ -417,7 +417,7 @@ impl<'p> Charge<'p> {
     /// looser limit would admit, which a [shadow](Self::shadow) cannot show. Give it a policy of its own:
     /// under the policy and key of a live charge, both spend the same units.
     ///
-    /// If the check is admitted, the units are in the [`Receipt`](crate::Receipt), and are refunded and
+    /// If the check is admitted, the units are in the [`Receipt`](crate::decision::Receipt), and are refunded and
     /// settled with those of the other charges. The units of a denied check stay spent.
     /// [`Policy::trial_counts`] compares the trial with the live charges, and
     /// [`guide::trials`](crate::guide::trials) says when to use which.
@@ -576,7 +576,7 @@ impl<'p> Charge<'p> {
         Self { purpose: Purpose::Renewal(highest_bit), ..self }
     }
 
-    /// Returns the highest bit of the third number of the [`Mark`](crate::Mark) of the unit in flight that the
+    /// Returns the highest bit of the third number of the [`Mark`](crate::store::Mark) of the unit in flight that the
     /// charge renews, if it does. A store that consists of two stores may set this bit in the marks of one of
     /// them, and so renews each unit in the store that has it.
     #[must_use]

@@ -22,7 +22,7 @@ pub(super) const MAX_WINDOW: Duration = Duration::from_secs(400 * 86_400);
 /// # Ok::<(), plimsoll::Error>(())
 /// ```
 ///
-/// [`live_limits`]: crate::live_limits
+/// [`live_limits`]: crate::guide::live_limits
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Algorithm {

@@ -496,8 +496,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Policy, RedisConfig,
-        redis::{key_name::KeyNames, wire::WireCharge},
+        Policy,
+        redis::{RedisConfig, key_name::KeyNames, wire::WireCharge},
     };
 
     /// Appends checks of one charge. Their ids are all 0, because none is removed.

@@ -28,7 +28,7 @@ use crate::error::Error;
 /// ```no_run
 /// use std::time::Duration;
 ///
-/// use plimsoll::{Limiter, RedisConfig, RedisStore};
+/// use plimsoll::{Limiter, RedisStore, redis::RedisConfig};
 ///
 /// # async fn connect() -> Result<(), plimsoll::Error> {
 /// let config = RedisConfig::url("redis://limiter:s3cret@redis.internal/")

@@ -99,7 +99,7 @@ impl RedisStore {
     /// Checks the values of a configuration and the form of its URLs, and connects to nothing.
     ///
     /// ```
-    /// use plimsoll::{RedisConfig, RedisStore};
+    /// use plimsoll::{RedisStore, redis::RedisConfig};
     ///
     /// let config = RedisConfig::url("redis://shop:pa/ss@localhost/");
     /// let error = RedisStore::check(&config).unwrap_err();

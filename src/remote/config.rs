@@ -12,7 +12,7 @@ use crate::{
 /// that may be slow, unreachable or overloaded.
 ///
 /// [`Limiter::new`](crate::Limiter::new) uses the default, and
-/// [`Limiter::with`](crate::Limiter::with) takes another one. A store that
+/// [`Limiter::with_resilience`](crate::Limiter::with_resilience) takes another one. A store that
 /// [is embedded](crate::store::Traits::is_embedded) gets none of these stages.
 ///
 /// | stage | effect | default |
@@ -23,7 +23,7 @@ use crate::{
 /// | deny cache | a check that the store would deny is denied at once | on |
 /// | [`fallback`](Self::fallback) | while the store cannot answer, the [`OnFailure`](crate::OnFailure) of each charge says who decides | 1 instance |
 ///
-/// [`resilience`](crate::resilience) describes the stages in detail.
+/// [`resilience`](crate::guide::resilience) describes the stages in detail.
 ///
 /// # Examples
 ///
@@ -31,20 +31,20 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use plimsoll::{Limiter, MemoryConfig, MemoryStore, Resilience};
+/// use plimsoll::{Limiter, MemoryStore, Resilience, memory::MemoryConfig};
 ///
 /// let resilience = Resilience::default().instances(5).deadline(Duration::from_millis(20));
 /// # let redis_store = MemoryStore::new(MemoryConfig::default());
-/// let limiter = Limiter::with(redis_store, resilience);
+/// let limiter = Limiter::with_resilience(redis_store, resilience);
 /// ```
 ///
 /// A check fails with an [`Error`](crate::Error) whenever the store does:
 ///
 /// ```
-/// use plimsoll::{Limiter, MemoryConfig, MemoryStore, Resilience};
+/// use plimsoll::{Limiter, MemoryStore, Resilience, memory::MemoryConfig};
 ///
 /// # let redis_store = MemoryStore::new(MemoryConfig::default());
-/// let limiter = Limiter::with(redis_store, Resilience::none());
+/// let limiter = Limiter::with_resilience(redis_store, Resilience::none());
 /// ```
 #[derive(Clone)]
 pub struct Resilience {
@@ -92,10 +92,10 @@ impl Resilience {
     }
 
     /// Sets the longest time for which a check waits for the store. The default is 50 ms. A check waits
-    /// longer if [this process is late](crate::resilience#when-this-process-is-late).
+    /// longer if [this process is late](crate::guide::resilience#when-this-process-is-late).
     ///
     /// A request that was sent before the deadline may still be applied after it; see
-    /// [`Effect::Unknown`](crate::Effect::Unknown). Outside of a tokio runtime there is no timer,
+    /// [`Effect::Unknown`](crate::error::Effect::Unknown). Outside of a tokio runtime there is no timer,
     /// and the store's own timeouts apply instead.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {

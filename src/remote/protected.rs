@@ -19,7 +19,9 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use plimsoll::{MemoryConfig, MemoryStore, Protected, Resilience, store::Store};
+/// use plimsoll::{
+///     MemoryStore, Resilience, memory::MemoryConfig, resilience::Protected, store::Store,
+/// };
 ///
 /// # let redis_store = MemoryStore::new(MemoryConfig::default());
 /// let home = Protected::new(redis_store, Resilience::default().deadline(Duration::from_secs(1)));

@@ -44,7 +44,7 @@ use crate::{
 /// let tenant = Policy::new("tenant", Quota::per_day(50_000))?;
 /// let rule = Rule::new(tenant, |parts| parts.headers.get("x-tenant").map(Key::from))
 ///     .cost(|parts| if parts.method == Method::GET { 1 } else { 10 })
-///     .with_on_failure(OnFailure::Deny);
+///     .on_failure(OnFailure::Deny);
 /// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Clone)]
@@ -75,7 +75,7 @@ impl Rule {
     }
 
     /// Creates a rule like [`new`](Self::new), with a closure that chooses the [`Policy`] for each
-    /// request, by tier or by route. For a table of tiers, use [`Tiers::rule`](crate::Tiers::rule).
+    /// request, by tier or by route. For a table of tiers, use [`Tiers::rule`](crate::rule::Tiers::rule).
     ///
     /// ```
     /// use plimsoll::{Policy, Quota, Rule, by};
@@ -240,7 +240,7 @@ impl Rule {
     /// default is [`OnFailure::Local`], and [`OnFailure::Deny`] for calls that [wait for their
     /// turn](crate::client::PaceLayer::wait).
     #[must_use]
-    pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = Some(on_failure);
         self
     }
@@ -292,7 +292,7 @@ impl Rule {
         self
     }
 
-    /// Settles the charge to the count of the [`Tally`](crate::Tally) in the extensions of the
+    /// Settles the charge to the count of the [`Tally`](crate::layer::Tally) in the extensions of the
     /// response: tokens of a language model, rows, bytes before compression.
     ///
     /// Before the request, [`Rule::cost`] is charged as an estimate. The difference is settled when
@@ -380,7 +380,7 @@ impl Rule {
     /// Returns the policy with its quota, and the special properties of the rule, as text.
     pub(crate) fn description(&self) -> String {
         let policy = self.policy.description();
-        let mut text = match (self.shadow, self.on_failure()) {
+        let mut text = match (self.shadow, self.reaction()) {
             (true, _) => format!("{policy} (shadow)"),
             (false, OnFailure::Allow) => format!("{policy} (allows if the store fails)"),
             (false, OnFailure::Deny) => format!("{policy} (denies if the store fails)"),
@@ -392,7 +392,7 @@ impl Rule {
         text
     }
 
-    fn on_failure(&self) -> OnFailure {
+    fn reaction(&self) -> OnFailure {
         self.on_failure.unwrap_or_default()
     }
 
@@ -420,6 +420,6 @@ pub(crate) enum Adjustment {
     RefundIf(Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>),
     /// Settles the charge to a function of the length of the body, when the body has ended.
     CostOfBody(Arc<dyn Fn(u64) -> u64 + Send + Sync>),
-    /// Settles the charge to the count of a [`Tally`](crate::Tally), when the body has ended.
+    /// Settles the charge to the count of a [`Tally`](crate::layer::Tally), when the body has ended.
     SettleTally,
 }

@@ -17,9 +17,9 @@ use crate::{key::IntoIdentity, policy::Policy};
 /// The tiers of accounts, by name:
 ///
 /// ```
-/// use plimsoll::{Policy, Quota, Tiers, by};
+/// use plimsoll::{Policy, Quota, by, rule::Tiers};
 ///
-/// let tiers = Tiers::or_else(Policy::new("free", Quota::per_minute(10))?)
+/// let tiers = Tiers::new(Policy::new("free", Quota::per_minute(10))?)
 ///     .tier("basic", Policy::new("basic", Quota::per_minute(100))?)
 ///     .tier("premium", Policy::new("premium", Quota::per_minute(1_000))?);
 ///
@@ -37,12 +37,12 @@ use crate::{key::IntoIdentity, policy::Policy};
 /// The variants of an enum:
 ///
 /// ```
-/// use plimsoll::{Policy, Quota, Tiers, by};
+/// use plimsoll::{Policy, Quota, by, rule::Tiers};
 ///
 /// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 /// enum Plan { Basic, Premium }
 ///
-/// let tiers = Tiers::or_else(Policy::new("free", Quota::per_minute(10))?)
+/// let tiers = Tiers::new(Policy::new("free", Quota::per_minute(10))?)
 ///     .tier(Plan::Basic, Policy::new("basic", Quota::per_minute(100))?)
 ///     .tier(Plan::Premium, Policy::new("premium", Quota::per_minute(1_000))?);
 /// let rule = tiers.rule(
@@ -61,7 +61,7 @@ impl<T: Hash + Eq> Tiers<T> {
     /// Creates a table without tiers. Requests with an unknown tier, or without one, get the
     /// [`Policy`] `otherwise`. [`tier`](Self::tier) adds a tier.
     #[must_use]
-    pub fn or_else(otherwise: Policy) -> Self {
+    pub fn new(otherwise: Policy) -> Self {
         Self { tiers: HashMap::new(), otherwise }
     }
 

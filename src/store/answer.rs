@@ -17,7 +17,9 @@ use crate::{decision::StoreReply, error::Error};
 /// # Examples
 ///
 /// ```
-/// use plimsoll::{Policy, Quota, MemoryConfig, MemoryStore, store::{Request, Store, Verdict}};
+/// use plimsoll::{
+///     MemoryStore, Policy, Quota, memory::MemoryConfig, store::{Request, Store, Verdict},
+/// };
 ///
 /// let store = MemoryStore::new(MemoryConfig::default());
 /// let search = Policy::new("search", Quota::per_minute(100))?;

@@ -21,4 +21,7 @@ pub use self::{
     step::{StateChange, StateId, Step},
     store::{Closing, NodeId, Request, Store, Traits},
 };
-pub use crate::decision::{ChargeReply, Source, StoreReply, Verdict};
+pub use crate::decision::{
+    standing::Mark,
+    store_reply::{ChargeReply, Source, StoreReply, Verdict},
+};

@@ -30,7 +30,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub struct Status {
     /// The state of the circuit breaker around the store; see
-    /// [`BreakerConfig`](crate::BreakerConfig). Each node of a cluster has a breaker, and this is
+    /// [`BreakerConfig`](crate::resilience::BreakerConfig). Each node of a cluster has a breaker, and this is
     /// the worst of their states.
     pub breaker: Option<BreakerStatus>,
     /// The number of breakers that are open or half-open: of a store over one server 0 or 1, of a
@@ -44,7 +44,7 @@ pub struct Status {
     /// The contents of the memory store: of an embedded [`MemoryStore`](crate::MemoryStore), or of
     /// the [fallback](crate::Resilience::fallback) of a remote store.
     pub memory: Option<MemoryStats>,
-    /// The reason why a [lazy](crate::RedisConfig::lazy) store is not ready: the text of the error of
+    /// The reason why a [lazy](crate::redis::RedisConfig::lazy) store is not ready: the text of the error of
     /// its last attempt to start, which names host and port, or that the first attempt has not ended. `None` once the store has
     /// started, and for all other stores.
     pub not_ready: Option<String>,
@@ -58,14 +58,14 @@ pub struct Status {
     pub home: Option<Box<Status>>,
 }
 
-/// The state of the circuit breaker that a [`BreakerConfig`](crate::BreakerConfig) configures.
+/// The state of the circuit breaker that a [`BreakerConfig`](crate::resilience::BreakerConfig) configures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BreakerStatus {
     /// Every request is sent to the store.
     Closed,
     /// No request is sent to the store. It is probed every
-    /// [`BreakerConfig::open`](crate::BreakerConfig::open).
+    /// [`BreakerConfig::open`](crate::resilience::BreakerConfig::open).
     Open {
         /// The time since the breaker opened.
         elapsed: Duration,
@@ -75,7 +75,7 @@ pub enum BreakerStatus {
     /// The store is tested with a probe, and after it with one request at a time.
     HalfOpen,
     /// The store answers again. A growing number of requests is sent to it, for the time of
-    /// [`BreakerConfig::ramp`](crate::BreakerConfig::ramp).
+    /// [`BreakerConfig::ramp`](crate::resilience::BreakerConfig::ramp).
     Recovering,
 }
 

@@ -40,7 +40,7 @@ pub type StateId = [u8; 16];
 /// ```
 /// use std::{collections::HashMap, sync::Mutex, time::Instant};
 /// use plimsoll::{
-///     Clock, Limiter, Policy, Quota, SystemClock,
+///     Limiter, Policy, Quota, clock::{Clock, SystemClock},
 ///     store::{Answer, Request, Source, StateId, Step, Store, Traits},
 /// };
 ///

@@ -28,12 +28,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// A [`Limiter`](crate::Limiter) whose [`Resilience`](crate::Resilience) has a
     /// [`deadline`](crate::Resilience::deadline) passes it on. At `deadline` the limiter stops
-    /// waiting, unless [this process is late](crate::resilience#when-this-process-is-late), and assumes
+    /// waiting, unless [this process is late](crate::guide::resilience#when-this-process-is-late), and assumes
     /// that the request may have been applied. So a store may ignore the deadline. A store that knows
     /// better fails by `deadline` with an error whose [`effect`](crate::Error::effect) is
     ///
-    /// - [`Effect::None`](crate::Effect::None) if the request has not been sent and will not be,
-    /// - [`Effect::Unknown`](crate::Effect::Unknown) if it has been sent.
+    /// - [`Effect::None`](crate::error::Effect::None) if the request has not been sent and will not be,
+    /// - [`Effect::Unknown`](crate::error::Effect::Unknown) if it has been sent.
     ///
     /// There is a deadline only inside a tokio runtime, so the store may then set a timer.
     fn call(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer;
@@ -97,7 +97,7 @@ pub struct Traits {
     /// [leased](crate::Quota::leased) quota holds while a process uses its units later. Without this trait, no
     /// units are leased.
     pub counts_leases: bool,
-    /// The second number of the [`Mark`](crate::Mark) of a charge to a token bucket is the debt after the
+    /// The second number of the [`Mark`](crate::store::Mark) of a charge to a token bucket is the debt after the
     /// charge, so the mark of a part of the charge can be computed.
     pub marks_debts: bool,
     /// The answer is ready by the deadline of its request, so the limiter sets no timer.
@@ -183,7 +183,7 @@ store_by_pointer!([S] Arc<S>, [S] Box<S>, [] Arc<dyn Store>, [] Box<dyn Store>);
 /// # Examples
 ///
 /// ```
-/// use plimsoll::{Policy, Quota, MemoryConfig, MemoryStore, store::{Request, Store}};
+/// use plimsoll::{MemoryStore, Policy, Quota, memory::MemoryConfig, store::{Request, Store}};
 ///
 /// let store = MemoryStore::new(MemoryConfig::default());
 /// let search = Policy::new("search", Quota::per_minute(100))?;

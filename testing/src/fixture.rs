@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore};
+use plimsoll::{Limiter, MemoryStore, clock::ManualClock, memory::MemoryConfig};
 use plimsoll_contract::Fixture;
 
 use crate::Counted;

@@ -6,8 +6,10 @@ use std::{hint::black_box, net::SocketAddr};
 use axum::extract::ConnectInfo;
 use http::{HeaderValue, Request, request::Parts};
 use plimsoll::{
-    Identity, Policy, Quota, Tiers,
+    Policy, Quota,
     by::{self, And, ClientIp, Or},
+    key::Identity,
+    rule::Tiers,
 };
 use plimsoll_testing::alone;
 use stats_alloc::Region;
@@ -61,7 +63,7 @@ fn none() {
     let tuple = |_: &Parts| Identity::from((long, 42_i64, long.as_bytes(), [7_u8; 46]));
     assert_eq!(find(tuple, &parts), 0);
     let free = Policy::new("free", Quota::per_minute(10)).unwrap();
-    let tiers = Tiers::or_else(free.clone()).tier("free", free);
+    let tiers = Tiers::new(free.clone()).tier("free", free);
     let choose = tiers.chosen_by(|parts| {
         let known = |tier: &&str| parts.headers.get("x-api-key").is_some_and(|key| key == *tier);
         ["free", "paid"].into_iter().find(known)

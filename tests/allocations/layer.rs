@@ -10,7 +10,10 @@ use std::{
 };
 
 use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
-use plimsoll::{Algorithm, Headers, Limiter, Policy, Quota, RateLimitLayer, Reset, Rule, by};
+use plimsoll::{
+    Algorithm, Limiter, Policy, Quota, RateLimitLayer, Rule, by,
+    layer::{Headers, ResetFormat},
+};
 use plimsoll_testing::alone;
 use stats_alloc::Region;
 use tower::{Layer, Service};
@@ -76,7 +79,7 @@ where
     (0..5).map(|_| hundred()).min().unwrap_or(usize::MAX) / 100
 }
 
-fn layered(quota: &str, headers: Headers) -> plimsoll::RateLimit<Handler> {
+fn layered(quota: &str, headers: Headers) -> plimsoll::layer::RateLimit<Handler> {
     let policy = Policy::new("api", quota).unwrap();
     let rule = Rule::new(policy, by::header("x-api-key"));
     RateLimitLayer::new(Limiter::in_memory(), rule).headers(headers).layer(Handler)
@@ -87,7 +90,7 @@ fn only_header_values_and_documents_allocate() {
     if !alone("layer::only_header_values_and_documents_allocate") {
         return;
     }
-    let three = || Headers::none().x_ratelimit(Reset::Seconds);
+    let three = || Headers::none().x_ratelimit(ResetFormat::Seconds);
     let bare = allocations(&mut Handler, StatusCode::OK);
     let allowed = |quota, headers| allocations(&mut layered(quota, headers), StatusCode::OK) - bare;
     // Numbers below 1000 need none. Of a large limit `X-RateLimit-Remaining` needs one, and of the

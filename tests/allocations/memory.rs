@@ -2,7 +2,9 @@
 
 use std::{alloc::System, time::Duration};
 
-use plimsoll::{Algorithm, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota};
+use plimsoll::{
+    Algorithm, Limiter, MemoryStore, Policy, Quota, clock::ManualClock, memory::MemoryConfig,
+};
 use plimsoll_testing::{algorithms::with_parameters, alone, now};
 use stats_alloc::Region;
 

@@ -5,7 +5,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use plimsoll::{Charges, Limiter, Policy, RedisStore, Resilience, store::Source};
+use plimsoll::{Limiter, Policy, RedisStore, Resilience, policy::Charges, store::Source};
 use plimsoll_testing::{alone, servers::Server};
 use stats_alloc::Region;
 use tokio::task::yield_now;
@@ -91,7 +91,7 @@ async fn checks_allocate_seldom() {
     for (resilience, limit_for_three, name) in
         [(Resilience::none(), 6, "without resilience"), (Resilience::default(), 7, "by default")]
     {
-        let limiter = Limiter::with(store.clone(), resilience);
+        let limiter = Limiter::with_resilience(store.clone(), resilience);
         let one = allocations_until_sent(&limiter, || policies[0].charge("alice", 1).into()).await;
         let three = allocations_until_sent(&limiter, || {
             policies.iter().map(|policy| policy.charge("alice", 1)).collect()
@@ -109,7 +109,7 @@ async fn checks_allocate_seldom() {
     let leased = "100000000/h token-bucket(10000000) leased(60s)";
     let leased = Policy::new("leased", leased).unwrap();
     let patient = Resilience::default().deadline(Duration::from_secs(30)).without_breaker();
-    let limiter = Limiter::with(store, patient);
+    let limiter = Limiter::with_resilience(store, patient);
     let allocating = allocating_checks_from_stock(&limiter, &leased).await;
     eprintln!("{allocating} of 1000 checks from stock allocate");
     assert!(allocating < 50, "{allocating} of 1000 checks from stock allocate");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Algorithm, Charges, Error, Key, Limiter, Policy, Quota};
+use plimsoll::{Algorithm, Error, Key, Limiter, Policy, Quota, policy::Charges};
 use plimsoll_testing::{
     algorithms::{Returns, returns, with_parameters},
     seed,

@@ -9,8 +9,11 @@ use std::{
 };
 
 use plimsoll::{
-    Charges, Decision, Effect, Error, ErrorKind, Limiter, ManualClock, MemoryConfig, MemoryStore,
-    Policy, Quota,
+    Decision, Error, Limiter, MemoryStore, Policy, Quota,
+    clock::ManualClock,
+    error::{Effect, ErrorKind},
+    memory::MemoryConfig,
+    policy::Charges,
     store::{Answer, Request, Store, Traits},
 };
 

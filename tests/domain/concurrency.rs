@@ -13,8 +13,11 @@ use std::{
 };
 
 use plimsoll::{
-    Algorithm, Charges, Clock, Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy,
-    Reserve, SystemClock,
+    Algorithm, Decision, Limiter, MemoryStore, Policy,
+    clock::{Clock, ManualClock, SystemClock},
+    limiter::Reserved,
+    memory::MemoryConfig,
+    policy::Charges,
     store::{Answer, Request, Store, StoreReply},
 };
 use plimsoll_testing::{
@@ -360,7 +363,7 @@ fn reservations_from_many_threads() {
             let mut kept = 0;
             for turn in 0..200 {
                 let reserve = now(fixture.limiter.reserve(policy.charge("alice", 5)));
-                let Reserve::Held(slot) = reserve.expect("an answer") else { panic!("enough") };
+                let Reserved::Held(slot) = reserve.expect("an answer") else { panic!("enough") };
                 match (turn + thread) % 4 {
                     0 => assert_eq!(now(slot.refund()).expect("an answer"), 5),
                     1 => {
@@ -398,7 +401,7 @@ fn a_store_that_answers_wrongly_admits_nothing() {
     impl Store for Mute {
         fn call(&self, _: Request<'_>, _: Option<std::time::Instant>) -> Answer {
             let source = plimsoll::store::Source::Local;
-            let time = plimsoll::Timestamp::default();
+            let time = plimsoll::clock::Timestamp::default();
             Answer::ready(Ok(StoreReply::new(time, source, [])))
         }
     }

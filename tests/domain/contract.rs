@@ -7,7 +7,9 @@ use std::{
 };
 
 use plimsoll::{
-    Clock, ErrorKind, Limiter, ManualClock, Policy,
+    Limiter, Policy,
+    clock::{Clock, ManualClock},
+    error::ErrorKind,
     store::{Answer, Request, Source, StateId, Step, Store, Traits},
 };
 use plimsoll_testing::{Fixture, contract::leases::counts, memory, store_contract};

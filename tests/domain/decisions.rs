@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use plimsoll::{
-    Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, OutcomeKind, Policy, Receipt,
-    ReceiptLine, Timestamp,
+    Decision, Limiter, MemoryStore, Policy,
+    clock::{ManualClock, Timestamp},
+    decision::{OutcomeKind, Receipt, ReceiptLine},
+    memory::MemoryConfig,
     store::{Source, Verdict},
 };
 use plimsoll_testing::policy;
@@ -16,7 +18,7 @@ fn limiter() -> Limiter {
 }
 
 fn decide<'p>(limiter: &Limiter, charges: [(&'p Policy, u64); 3]) -> Decision<'p> {
-    let charges: plimsoll::Charges<'_> =
+    let charges: plimsoll::policy::Charges<'_> =
         charges.into_iter().map(|(policy, cost)| policy.charge("alice", cost)).collect();
     limiter.check_now(charges).expect("the store answers")
 }
@@ -28,7 +30,7 @@ fn outcomes_are_in_the_order_of_the_charges_from_both_ends() {
     let outcomes = decision.outcomes();
     assert!(!outcomes.is_empty());
     assert_eq!(outcomes.len(), 3);
-    let names = |outcomes: Vec<plimsoll::Outcome<'_>>| -> Vec<String> {
+    let names = |outcomes: Vec<plimsoll::decision::Outcome<'_>>| -> Vec<String> {
         outcomes.iter().map(|outcome| outcome.policy().name().to_owned()).collect()
     };
     assert_eq!(names(outcomes.iter().collect()), ["a", "b", "c"]);

@@ -12,7 +12,7 @@ use std::{
 };
 
 use http::{Request, Response};
-use plimsoll::{Key, Limiter, Policy, Quota, RateLimitLayer, Reserve, Rule, by};
+use plimsoll::{Key, Limiter, Policy, Quota, RateLimitLayer, Rule, by, limiter::Reserved};
 use plimsoll_testing::{contract::key_quotas::far, policy, seed};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -180,8 +180,8 @@ async fn it_wins_over_the_quota_of_a_rule() {
 async fn a_key_quota_can_be_a_concurrency_limit() {
     let (limiter, api) = (Limiter::in_memory(), policy("api", "100/min"));
     let hold = async |key: &'static str| match limiter.reserve(api.charge(key, 1)).await {
-        Ok(Reserve::Held(held)) => Some(held),
-        Ok(Reserve::Denied(_)) => None,
+        Ok(Reserved::Held(held)) => Some(held),
+        Ok(Reserved::Denied(_)) => None,
         Err(error) => panic!("{error}"),
     };
     api.set_key_quota("acme", Quota::concurrent(2), far()).unwrap();

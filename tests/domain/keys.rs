@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request};
-use plimsoll::{Identity, Key, by};
+use plimsoll::{Key, by, key::Identity};
 use plimsoll_testing::seed;
 use proptest::{prelude::*, test_runner::Config};
 

@@ -8,7 +8,10 @@ use std::{
 };
 
 use plimsoll::{
-    Algorithm, Charges, Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota,
+    Algorithm, Decision, Limiter, MemoryStore, Policy, Quota,
+    clock::ManualClock,
+    memory::MemoryConfig,
+    policy::Charges,
     store::{MemoryStats, Store},
 };
 use plimsoll_testing::{

@@ -5,7 +5,11 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Clock, Decision, Limiter, MemoryConfig, MemoryStore, Timestamp};
+use plimsoll::{
+    Decision, Limiter, MemoryStore,
+    clock::{Clock, Timestamp},
+    memory::MemoryConfig,
+};
 use plimsoll_testing::policy;
 use tokio::{task::JoinSet, time::Instant};
 

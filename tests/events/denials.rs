@@ -6,8 +6,10 @@ use std::{convert::Infallible, net::SocketAddr, time::Duration};
 use axum::extract::ConnectInfo;
 use http::{Request, Response};
 use plimsoll::{
-    DenialEvents, Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, OnFailure, Policy,
-    RateLimitLayer, Resilience, Rule, by,
+    Error, Limiter, MemoryStore, OnFailure, Policy, RateLimitLayer, Resilience, Rule, by,
+    error::ErrorKind,
+    limiter::DenialEvents,
+    memory::MemoryConfig,
     store::{Answer, Request as StoreRequest, Store},
 };
 use plimsoll_regions::{Regions, RegionsConfig};
@@ -65,7 +67,7 @@ async fn no_event_has_a_key_or_an_address() {
     let mut events = Vec::new();
     for kind in ["", " sliding-buckets(4)", " sliding-counter", " token-bucket(5)", " fixed-window"]
     {
-        let unavailable = Limiter::with(Down, Resilience::default());
+        let unavailable = Limiter::with_resilience(Down, Resilience::default());
         for (limiter, on_failure) in [
             (Limiter::in_memory(), OnFailure::Local),
             (unavailable.clone(), OnFailure::Local),
@@ -74,18 +76,18 @@ async fn no_event_has_a_key_or_an_address() {
         ] {
             let calls = policy("calls", &format!("5/min{kind}"));
             let rule = |name, quota: &str| {
-                Rule::new(policy(name, quota), by::header("x-api-key")).with_on_failure(on_failure)
+                Rule::new(policy(name, quota), by::header("x-api-key")).on_failure(on_failure)
             };
             let proxies = by::client_ip(by::ClientIp::x_forwarded_for(["192.0.2.0/24"]).unwrap());
             let mut service = RateLimitLayer::new(
                 limiter.clone(),
                 Rule::new(calls.clone(), by::header("x-api-key"))
-                    .with_on_failure(on_failure)
+                    .on_failure(on_failure)
                     .cost(|_| 2),
             )
             .and(rule("shadow", "2/min").shadow())
             .and(rule("trial", "2/min").trial(policy("tried", "1/min")))
-            .and(Rule::new(policy("by-address", "3/min"), proxies).with_on_failure(on_failure))
+            .and(Rule::new(policy("by-address", "3/min"), proxies).on_failure(on_failure))
             .layer(inner);
             for _ in 0..5 {
                 let mut request = Request::get("/very-secret-path?very-secret")
@@ -121,7 +123,11 @@ async fn the_source_of_a_denial() {
     let region = Regions::new(Down, home, RegionsConfig::new(2).share_percent(75)).unwrap();
     for (limiter, units, fields) in [
         (Limiter::in_memory(), 8, ["used=8 limit=8 source=\"local\""; 2]),
-        (Limiter::with(Down, fallback), 2, ["used=2 share=2 limit=8", "source=\"fallback\""]),
+        (
+            Limiter::with_resilience(Down, fallback),
+            2,
+            ["used=2 share=2 limit=8", "source=\"fallback\""],
+        ),
         (Limiter::new(region), 3, ["used=3 share=3 limit=8", "source=\"fallback\""]),
     ] {
         let calls = policy("calls", "8/min");
@@ -227,7 +233,7 @@ async fn an_outage_is_reported_once() {
         service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
     let rule = Rule::new(policy("calls", "5/min"), by::header("x-api-key"));
     let mut service =
-        RateLimitLayer::new(Limiter::new(Down), rule.with_on_failure(OnFailure::Deny)).layer(inner);
+        RateLimitLayer::new(Limiter::new(Down), rule.on_failure(OnFailure::Deny)).layer(inner);
     for _ in 0..1_000 {
         let request = Request::get("/").header("x-api-key", "very-secret").body(()).unwrap();
         let response = service.ready().await.unwrap().call(request).await.unwrap();

@@ -5,8 +5,10 @@ use std::convert::Infallible;
 
 use http::{Request, Response};
 use plimsoll::{
-    Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, OnFailure, Policy, RateLimitLayer,
-    Resilience, Rule, Tiers, by,
+    Error, Limiter, MemoryStore, OnFailure, Policy, RateLimitLayer, Resilience, Rule, by,
+    error::ErrorKind,
+    memory::MemoryConfig,
+    rule::Tiers,
     store::{Answer, Request as StoreRequest, Store},
 };
 use plimsoll_testing::log::Log;
@@ -49,7 +51,7 @@ fn one_line_names_the_policies_and_the_store() {
 
     let small = MemoryConfig::default().max_keys(50_000).max_bytes(16 << 20);
     let paid = policy("paid", "9/s token-bucket(20)");
-    let tiers: Tiers = Tiers::or_else(policy("free", "1/s"))
+    let tiers: Tiers = Tiers::new(policy("free", "1/s"))
         .tier("gold", paid.clone())
         .tier("silver", paid)
         .tier("basic", policy("basic", "2/s"));
@@ -57,7 +59,7 @@ fn one_line_names_the_policies_and_the_store() {
     let other = policy("other", "1/s");
     let chosen = Rule::tiered(move |_| other.clone(), by::constant("all"));
     let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new(small)), rule("api", "100/min"))
-        .and(rule("burst", "50/s token-bucket(20)").with_on_failure(OnFailure::Deny))
+        .and(rule("burst", "50/s token-bucket(20)").on_failure(OnFailure::Deny))
         .and(rule("next", "5/10s fixed-window").shadow())
         .and(tiered)
         .and(chosen);
@@ -84,13 +86,14 @@ impl Store for Remote {
 #[test]
 fn one_line_names_the_resilience_of_a_remote_store() {
     let resilience = Resilience::default().instances(4);
-    let layer = RateLimitLayer::new(Limiter::with(Remote, resilience), rule("api", "100/min"));
+    let layer =
+        RateLimitLayer::new(Limiter::with_resilience(Remote, resilience), rule("api", "100/min"));
     assert_eq!(
         line(layer),
         "INFO message=api 100/min sliding-log; store events::first_start::Remote; deadline 50ms, breaker, \
          deny cache, fallback 1/4 of each limit in memory (100,000 keys, 64 MiB)"
     );
-    let bare = Limiter::with(Remote, Resilience::none());
+    let bare = Limiter::with_resilience(Remote, Resilience::none());
     let line = line(RateLimitLayer::new(bare, rule("api", "1/s")));
     assert!(line.ends_with("store events::first_start::Remote; no resilience"), "{line}");
 }
@@ -121,7 +124,7 @@ fn each_layer_has_a_line_of_its_own() {
 #[cfg(feature = "redis-tls")]
 #[tokio::test]
 async fn redis_is_described_without_addresses() {
-    use plimsoll::{RedisConfig, RedisStore};
+    use plimsoll::{RedisStore, redis::RedisConfig};
 
     let lazy = || RedisConfig::default().lazy(true).prefix("shop.limits").connections(1);
     let url = "rediss://hidden-user:hidden-password@hidden.host.invalid:6380/3";

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use plimsoll::{Limiter, OnFailure, Policy, RedisConfig, RedisStore, Resilience};
+use plimsoll::{Limiter, OnFailure, Policy, RedisStore, Resilience, redis::RedisConfig};
 use plimsoll_testing::{
     alone,
     calm::eventually,
@@ -116,7 +116,7 @@ async fn the_cause_of_each_failure_is_logged() {
     // Without a breaker, each check fails, and the log says how many.
     let mut server = Server::start();
     let store = RedisStore::connect(&server.url()).await.expect("a store");
-    let limiter = Limiter::with(store, Resilience::default().without_breaker());
+    let limiter = Limiter::with_resilience(store, Resilience::default().without_breaker());
     server.kill();
     let (start, mut checks, mut events) = (tokio::time::Instant::now(), 0, Vec::new());
     while events.len() < 3 {

@@ -12,7 +12,7 @@ use std::{
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use plimsoll::{Clock, SystemClock};
+use plimsoll::clock::{Clock, SystemClock};
 use plimsoll_testing::role::{Role, end_of_input};
 use tokio::{
     net::TcpStream,

@@ -86,7 +86,7 @@ impl Caller {
             }
             Self::PaceLayer => {
                 let rule = Rule::new(policy.clone(), by::constant("upstream"))
-                    .with_on_failure(OnFailure::Local);
+                    .on_failure(OnFailure::Local);
                 let client = service_fn(|_: Request<String>| async {
                     Ok::<_, Infallible>(Response::new(String::new()))
                 });
@@ -119,7 +119,7 @@ async fn paced(caller: Caller, fault: Fault) {
     on_a_calm_machine(async || {
         let mut redis = Server::start();
         let store = RedisStore::connect(&redis.url()).await.expect("a store");
-        let limiter = Limiter::with(store, Resilience::default().instances(INSTANCES));
+        let limiter = Limiter::with_resilience(store, Resilience::default().instances(INSTANCES));
         let policy = policy("upstream", &format!("{RATE}/s token-bucket(1)"));
         let stop = Arc::new(AtomicBool::new(false));
         let task = |_| {

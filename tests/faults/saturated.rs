@@ -78,7 +78,7 @@ async fn serve(store: &str) {
     let quota: Quota = env::var(QUOTA).expect("set").parse().expect("a quota");
     let limiter = Limiter::new(RedisStore::connect(store).await.expect("a store"));
     let rule = Rule::new(Policy::new("api", quota).expect("a name"), by::header("x-api-key"));
-    let layer = RateLimitLayer::new(limiter.clone(), rule.with_on_failure(on_failure)).visible();
+    let layer = RateLimitLayer::new(limiter.clone(), rule.on_failure(on_failure)).visible();
     let app = app.layer(layer).layer(map_response(show_source));
     let address = tokio::spawn(web::serve(app)).await.expect("no panic");
     println!("\nlistening on {address}");

@@ -6,8 +6,8 @@ use std::{env, fs, net::SocketAddr};
 use axum::{Router, middleware::map_response, response::Response, routing::get};
 use bb8_redis::RedisConnectionManager;
 use plimsoll::{
-    Decided, Decision, Limiter, Policy, Quota, RateLimitLayer, RedisConfig, RedisStore, Resilience,
-    Rule, by, store::Source,
+    Decision, Limiter, Policy, Quota, RateLimitLayer, RedisStore, Resilience, Rule, by,
+    layer::Decisions, redis::RedisConfig, store::Source,
 };
 use plimsoll_testing::{
     role::{Role, end_of_input},
@@ -82,7 +82,7 @@ async fn limited(app: Router, store: &str) -> Router {
     if env::var(SURE.0).is_ok() {
         resilience = resilience.without_breaker();
     }
-    let limiter = Limiter::with(store, resilience);
+    let limiter = Limiter::with_resilience(store, resilience);
     let quota: Quota = format!("{LIMIT}/h token-bucket({LIMIT})").parse().expect("a quota");
     let rule = Rule::new(Policy::new("api", quota).expect("a name"), by::header("x-api-key"));
     let app = app.layer(RateLimitLayer::new(limiter, rule).visible());
@@ -96,8 +96,8 @@ async fn blocking() -> &'static str {
 
 /// Tells the client who decided.
 pub(crate) async fn show_source(mut response: Response) -> Response {
-    let decided = response.extensions().get::<Decided>();
-    let source = match decided.and_then(Decided::decision).map(Decision::source) {
+    let decided = response.extensions().get::<Decisions>();
+    let source = match decided.and_then(Decisions::decision).map(Decision::source) {
         Some(Source::Shared) => "shared",
         Some(Source::Fallback) => "fallback",
         Some(Source::Cache) => "cache",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Clock, SystemClock};
+use plimsoll::clock::{Clock, SystemClock};
 use plimsoll_testing::calm::repeated;
 use tokio::time::sleep;
 

@@ -2,7 +2,11 @@
 
 use std::{env, sync::Arc, time::Duration};
 
-use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Reservation, Reserve, Resilience};
+use plimsoll::{
+    Limiter, Policy, RedisStore, Resilience,
+    limiter::{Reservation, Reserved},
+    redis::RedisConfig,
+};
 use plimsoll_testing::{
     calm::eventually,
     policy,
@@ -20,7 +24,7 @@ const ROUND_TRIP: Duration = Duration::from_millis(30);
 
 async fn limiter(config: RedisConfig, resilience: Resilience) -> Limiter {
     let config = config.connect_timeout(PATIENCE).response_timeout(PATIENCE);
-    Limiter::with(RedisStore::connect_with(config).await.expect("a store"), resilience)
+    Limiter::with_resilience(RedisStore::connect_with(config).await.expect("a store"), resilience)
 }
 
 /// The deadline of 50 ms is in force, and a late machine is no outage.
@@ -37,9 +41,9 @@ async fn take(limiter: &Limiter, policy: &Policy, keys: u32) -> Vec<Reservation>
             let _place = places.acquire().await.expect("open");
             loop {
                 match limiter.reserve(policy.charge(key, 1)).await {
-                    Ok(Reserve::Held(held)) => return held,
+                    Ok(Reserved::Held(held)) => return held,
                     // The unit of a check whose answer was late is released or expires.
-                    Ok(Reserve::Denied(_)) | Err(_) => sleep(Duration::from_millis(100)).await,
+                    Ok(Reserved::Denied(_)) | Err(_) => sleep(Duration::from_millis(100)).await,
                 }
             }
         });
@@ -52,8 +56,10 @@ async fn free(limiter: &Limiter, policy: &Policy, keys: u32) -> usize {
     let mut free = 0;
     for first in (0..keys).step_by(32) {
         let charges = (first..keys.min(first + 32)).map(|key| policy.charge(key, 0));
-        let peek =
-            limiter.peek(charges.collect::<plimsoll::Charges<'_>>()).await.expect("an answer");
+        let peek = limiter
+            .peek(charges.collect::<plimsoll::policy::Charges<'_>>())
+            .await
+            .expect("an answer");
         free += peek.outcomes().iter().filter(|it| it.standing().remaining() > 0).count();
     }
     free

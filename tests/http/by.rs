@@ -2,9 +2,12 @@
 
 use http::{Request, Version, request::Parts};
 use plimsoll::{
-    Identity, Key, Policy, Quota, Tiers,
+    Key, Policy, Quota,
     by::{self, And, Or},
-    cost, route,
+    cost,
+    key::Identity,
+    route,
+    rule::Tiers,
 };
 
 fn parts(request: http::request::Builder) -> Parts {
@@ -127,7 +130,7 @@ fn values() {
 #[test]
 fn tiers_fall_to_a_default() {
     let policy = |name, limit| Policy::new(name, Quota::per_minute(limit)).unwrap();
-    let tiers = Tiers::or_else(policy("free", 1)).tier("paid", policy("paid", 2));
+    let tiers = Tiers::new(policy("free", 1)).tier("paid", policy("paid", 2));
     assert_eq!(tiers.policy(Some("paid")).name(), "paid");
     assert_eq!(tiers.policy(Some("Paid")).name(), "free");
     assert_eq!(tiers.policy::<str>(None).name(), "free");

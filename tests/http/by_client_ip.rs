@@ -329,7 +329,7 @@ fn bounds_of_ranges() {
 /// The key that an operator makes of an address is the key that the rule charges.
 #[test]
 fn an_address_makes_the_same_key_everywhere() {
-    use plimsoll::{Identity, Key, by};
+    use plimsoll::{Key, by, key::Identity};
 
     let addresses = [
         "203.0.113.9",

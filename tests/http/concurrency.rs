@@ -9,9 +9,11 @@ use futures_util::{poll, stream};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use plimsoll::{
-    Limiter, MemoryConfig, MemoryStore, Policy, RateLimitLayer, Reserve, Resilience, Rule,
-    TokioClock, by,
+    Limiter, MemoryStore, Policy, RateLimitLayer, Resilience, Rule, by,
     client::PaceLayer,
+    clock::TokioClock,
+    limiter::Reserved,
+    memory::MemoryConfig,
     store::{Answer, Request as StoreRequest, Store},
 };
 use plimsoll_testing::web::{http1, serve};
@@ -42,7 +44,7 @@ impl Store for Remote {
 }
 
 fn limiters() -> [Limiter; 2] {
-    [Limiter::in_memory(), Limiter::with(Remote::new(), Resilience::none())]
+    [Limiter::in_memory(), Limiter::with_resilience(Remote::new(), Resilience::none())]
 }
 
 fn jobs(quota: &str) -> Policy {
@@ -165,7 +167,7 @@ async fn a_panic_and_a_dropped_request_release_their_units() {
 /// The client hangs up while the check is on its way.
 #[tokio::test]
 async fn an_abandoned_check_releases_its_unit() {
-    let limiter = Limiter::with(Remote::new(), Resilience::none());
+    let limiter = Limiter::with_resilience(Remote::new(), Resilience::none());
     let policy = jobs("2 concurrent expires(30s)");
     let service = layer(&limiter, &policy).layer(service_fn(async |_: Request<()>| {
         Ok::<_, Infallible>(http::Response::new(Body::empty()))
@@ -212,10 +214,12 @@ async fn a_call_to_another_service_is_in_flight_until_its_body_has_ended() {
 async fn a_long_request_renews_its_unit_and_a_reservation_releases_it() {
     let clock = TokioClock::new();
     let embedded = MemoryStore::new(MemoryConfig::default().clock(clock));
-    for limiter in [Limiter::new(embedded), Limiter::with(Remote::new(), Resilience::none())] {
+    for limiter in
+        [Limiter::new(embedded), Limiter::with_resilience(Remote::new(), Resilience::none())]
+    {
         let policy = jobs("2 concurrent expires(2s)");
         let reserve = async || match limiter.reserve(policy.charge("all", 1)).await {
-            Ok(Reserve::Held(held)) => held,
+            Ok(Reserved::Held(held)) => held,
             other => panic!("{other:?}"),
         };
         let (long, other) = (reserve().await, reserve().await);

@@ -15,9 +15,10 @@ use std::{
 use axum::{Router, body::Body, routing::get};
 use http::{HeaderName, HeaderValue, Method, Request, Response, Version, request::Parts};
 use plimsoll::{
-    Identity, Key, Limiter, Policy, Quota, RateLimitLayer, Rule,
+    Key, Limiter, Policy, Quota, RateLimitLayer, Rule,
     by::{self, ClientIp, Or},
     client::PaceLayer,
+    key::Identity,
 };
 use serde_json::Value;
 use tower::{Layer, ServiceExt, service_fn};

@@ -17,8 +17,12 @@ use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use http_body_util::BodyExt;
 use plimsoll::{
-    Decided, Error, ErrorKind, Identity, Limiter, MemoryConfig, MemoryStore, OnFailure,
-    OutcomeKind, Policy, RateLimitLayer, Resilience, Rule, Tally, by,
+    Error, Limiter, MemoryStore, OnFailure, Policy, RateLimitLayer, Resilience, Rule, by,
+    decision::OutcomeKind,
+    error::ErrorKind,
+    key::Identity,
+    layer::{Decisions, Tally},
+    memory::MemoryConfig,
     store::{Answer, Request as StoreRequest, Store},
 };
 use plimsoll_testing::web::{http1, serve};
@@ -133,7 +137,7 @@ impl Store for Counted {
 async fn a_refused_shadow_sends_no_request_after_its_check() {
     let calls = Arc::new(AtomicUsize::new(0));
     let store = Counted(MemoryStore::new(MemoryConfig::default()), Arc::clone(&calls));
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     let full = policy("full", "1/min");
     assert!(limiter.check(full.charge("all", 1)).await.unwrap().is_allowed());
     let rule = || Rule::new(full.clone(), by::constant("all")).shadow();
@@ -319,7 +323,7 @@ async fn handlers_and_outer_layers_see_the_decision() {
         let rule = Rule::new(policy(name, quota), by::constant("all"));
         RateLimitLayer::new(limiter.clone(), rule).visible()
     };
-    let handler = async |decided: Decided| {
+    let handler = async |decided: Decisions| {
         let binding = decided.binding().unwrap();
         format!(
             "{} {} {}",
@@ -338,13 +342,13 @@ async fn handlers_and_outer_layers_see_the_decision() {
         app.clone().oneshot(request).await.unwrap()
     };
     let response = ask("/").await;
-    assert_eq!(response.extensions().get::<Decided>().unwrap().decisions().count(), 2);
+    assert_eq!(response.extensions().get::<Decisions>().unwrap().decisions().count(), 2);
     let body = response.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(body, "outer 1 2");
     ask("/").await;
     let denied = ask("/").await;
     assert_eq!(denied.status(), 429);
-    let shown = denied.extensions().get::<Decided>().unwrap().decision().unwrap();
+    let shown = denied.extensions().get::<Decisions>().unwrap().decision().unwrap();
     assert!(!shown.is_allowed());
     assert_eq!(ask("/bare").await.status(), 500, "a mistake of the server says so");
 }
@@ -356,7 +360,7 @@ async fn an_outcome_has_the_quota_that_decided() {
     let rule = Rule::new(api.clone(), by::constant("customer"))
         .quota(|_| "100/min".parse::<plimsoll::Quota>().ok());
     let layer = RateLimitLayer::new(Limiter::in_memory(), rule).visible();
-    let handler = async move |decided: Decided| {
+    let handler = async move |decided: Decisions| {
         api.set_quota("7/min".parse().unwrap());
         let outcome = decided.binding().unwrap();
         let (quota, limit) = (outcome.quota(), outcome.standing().limit());
@@ -384,7 +388,7 @@ async fn the_policy_that_refuses_is_the_one_that_binds() {
     for _ in 0..2 {
         let request = Request::get("/").body(Body::empty()).unwrap();
         let response = app.clone().oneshot(request).await.unwrap();
-        let decided = response.extensions().get::<Decided>().unwrap();
+        let decided = response.extensions().get::<Decisions>().unwrap();
         let binding = decided.binding().unwrap();
         bindings.push((binding.policy().name().to_owned(), binding.kind(), decided.remaining()));
     }
@@ -409,7 +413,7 @@ async fn handlers_see_that_nothing_was_decided() {
     }
     let rule = || Rule::new(policy("calls", "2/min"), by::constant("all"));
     let exempt_key = Rule::new(policy("calls", "2/min"), |_| Identity::Exempt);
-    let handler = async |decided: Decided| {
+    let handler = async |decided: Decisions| {
         assert!(decided.decision().is_none() && decided.binding().is_none());
         format!("{:?} {}", decided.remaining(), decided.decisions().count())
     };
@@ -417,8 +421,8 @@ async fn handlers_see_that_nothing_was_decided() {
         RateLimitLayer::new(Limiter::in_memory(), rule()).exempt(|_| true),
         RateLimitLayer::new(Limiter::in_memory(), exempt_key),
         RateLimitLayer::new(
-            Limiter::with(Down, Resilience::none()),
-            rule().with_on_failure(OnFailure::Allow),
+            Limiter::with_resilience(Down, Resilience::none()),
+            rule().on_failure(OnFailure::Allow),
         ),
     ] {
         let app = Router::new().route("/", get(handler)).layer(layer.visible());
@@ -430,7 +434,7 @@ async fn handlers_see_that_nothing_was_decided() {
     // What an outer layer has decided still shows.
     let outer = RateLimitLayer::new(Limiter::in_memory(), rule()).visible();
     let inner = RateLimitLayer::new(Limiter::in_memory(), rule()).exempt(|_| true).visible();
-    let handler = async |decided: Decided| decided.remaining().unwrap().to_string();
+    let handler = async |decided: Decisions| decided.remaining().unwrap().to_string();
     let app = Router::new().route("/", get(handler)).layer(inner).layer(outer);
     let response = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "1");
@@ -451,7 +455,7 @@ async fn a_refund_is_of_its_own_rule_and_shows() {
     let app = Router::new().route("/", get(|| async { "ok" })).layer(layer);
     let response = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
     assert_eq!(response.headers()["x-ratelimit-remaining"], "3");
-    assert_eq!(response.extensions().get::<Decided>().unwrap().remaining(), Some(3));
+    assert_eq!(response.extensions().get::<Decisions>().unwrap().remaining(), Some(3));
     assert_eq!(left(&limiter, &calls).await, 8, "the other rule's charge stays");
     assert_eq!(left(&limiter, &failed).await, 3);
 }

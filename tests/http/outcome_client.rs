@@ -8,9 +8,11 @@ use std::{
 
 use http::{Request, Response, StatusCode};
 use plimsoll::{
-    Error, ErrorKind, Limiter, ManualClock, MemoryConfig, MemoryStore, OnFailure, Policy,
-    Resilience, Rule, by,
+    Error, Limiter, MemoryStore, OnFailure, Policy, Resilience, Rule, by,
     client::{PaceError, PaceLayer},
+    clock::ManualClock,
+    error::ErrorKind,
+    memory::MemoryConfig,
     store::{Answer, Request as StoreRequest, Store},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -80,9 +82,9 @@ impl Store for Failing {
 async fn on_failure_decides_when_the_limiter_cannot() {
     let call = async |kind: ErrorKind, on_failure: OnFailure, shadow: bool| {
         let rule =
-            Rule::new(policy("upstream", "2/min"), by::constant("us")).with_on_failure(on_failure);
+            Rule::new(policy("upstream", "2/min"), by::constant("us")).on_failure(on_failure);
         let rule = if shadow { rule.shadow() } else { rule };
-        let limiter = Limiter::with(Failing(kind), Resilience::none());
+        let limiter = Limiter::with_resilience(Failing(kind), Resilience::none());
         PaceLayer::new(limiter, rule).layer(service_fn(upstream)).oneshot(Request::new("")).await
     };
     assert!(call(ErrorKind::Unavailable, OnFailure::Allow, false).await.is_ok());
@@ -107,10 +109,10 @@ async fn a_call_that_may_wait_waits_for_the_store() {
     ] {
         let rule = Rule::new(policy("upstream", "2/min"), by::constant("us"));
         let rule = match on_failure {
-            Some(on_failure) => rule.with_on_failure(on_failure),
+            Some(on_failure) => rule.on_failure(on_failure),
             None => rule,
         };
-        let limiter = Limiter::with(Failing(ErrorKind::Unavailable), Resilience::none());
+        let limiter = Limiter::with_resilience(Failing(ErrorKind::Unavailable), Resilience::none());
         let layer = PaceLayer::new(limiter, rule).wait(WAIT);
         let start = tokio::time::Instant::now();
         let call = layer.layer(service_fn(upstream)).oneshot(Request::new("")).await;

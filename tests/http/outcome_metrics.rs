@@ -15,8 +15,11 @@ use std::{
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use plimsoll::{
-    Effect, Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, OnFailure, Policy,
-    RateLimitLayer, Reserve, Resilience, Rule, Tiers, by,
+    Error, Limiter, MemoryStore, OnFailure, Policy, RateLimitLayer, Resilience, Rule, by,
+    error::{Effect, ErrorKind},
+    limiter::Reserved,
+    memory::MemoryConfig,
+    rule::Tiers,
     store::{Answer, Request, Source, Store, Traits},
 };
 use tower::{Layer, ServiceExt, service_fn};
@@ -48,7 +51,7 @@ fn decisions_by_policy_and_outcome() {
             }
             // Only a store that is not embedded is timed, and only calls that it does not refuse.
             for effect in [Effect::None, Effect::Unknown] {
-                let bare = Limiter::with(Failing(effect), Resilience::none());
+                let bare = Limiter::with_resilience(Failing(effect), Resilience::none());
                 bare.check(policy.charge("a", 1)).await.unwrap_err();
             }
         });
@@ -130,7 +133,7 @@ fn a_layer_starts_the_counters_of_its_policies() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     metrics::with_local_recorder(&recorder, || {
-        let tiers = Tiers::or_else(rest).tier("tier", tier);
+        let tiers = Tiers::new(rest).tier("tier", tier);
         let _ = RateLimitLayer::new(Limiter::in_memory(), Rule::new(first, by::anonymous()))
             .and(Rule::new(second, by::anonymous()))
             .and(tiers.rule(|_| None::<&str>, by::anonymous()));
@@ -215,13 +218,15 @@ fn checks_that_fall_back_are_counted() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
-            let limiter =
-                Limiter::with(Failing(Effect::None), Resilience::default().without_breaker());
+            let limiter = Limiter::with_resilience(
+                Failing(Effect::None),
+                Resilience::default().without_breaker(),
+            );
             let policy = Policy::new("calls", "2/min").unwrap();
             let closed = policy.charge("a", 1).with_on_failure(OnFailure::Deny);
             limiter.check(closed).await.unwrap_err();
             let _ = limiter.peek(policy.charge("a", 1)).await.unwrap();
-            let Reserve::Held(held) = limiter.reserve(policy.charge("a", 1)).await.unwrap() else {
+            let Reserved::Held(held) = limiter.reserve(policy.charge("a", 1)).await.unwrap() else {
                 panic!("it falls back");
             };
             held.settle(3).await.unwrap();
@@ -266,8 +271,10 @@ fn leases_are_counted() {
     let mut leased_checks = 0;
     let (granted, spent) = metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
-            let limiter =
-                Limiter::with(Arc::clone(&store), Resilience::default().without_breaker());
+            let limiter = Limiter::with_resilience(
+                Arc::clone(&store),
+                Resilience::default().without_breaker(),
+            );
             let policy = |name, quota: &str| Policy::new(name, quota).unwrap();
             let (roomy, small) = (
                 policy("roomy", "600000/h leased(1m)"),
@@ -337,7 +344,10 @@ fn the_number_of_open_breakers() {
     };
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
-            let _ = Limiter::with(Failing(Effect::None), Resilience::default().without_breaker());
+            let _ = Limiter::with_resilience(
+                Failing(Effect::None),
+                Resilience::default().without_breaker(),
+            );
             assert_eq!(open(), None);
             let limiter = Limiter::new(Failing(Effect::None));
             assert_eq!(open(), Some(0.0));

@@ -5,7 +5,8 @@ use std::{convert::Infallible, thread, time::Duration};
 use http::{Request, Response};
 use http_body_util::Full;
 use plimsoll::{
-    Limiter, MemoryConfig, MemoryStore, Policy, RateLimitLayer, Rule, by,
+    Limiter, MemoryStore, Policy, RateLimitLayer, Rule, by,
+    memory::MemoryConfig,
     store::{Answer, Request as Asked, Store},
 };
 use tower::{Layer, ServiceExt, service_fn};

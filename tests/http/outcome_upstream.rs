@@ -92,7 +92,7 @@ async fn call<S: Clone>(client: &Pace<S>, path: &str) -> Result<u16, PaceError<I
 where
     Pace<S>: Service<
             Request<String>,
-            Response = Response<plimsoll::ResponseBody<String>>,
+            Response = Response<plimsoll::layer::ResponseBody<String>>,
             Error = PaceError<Infallible>,
         >,
 {
@@ -254,7 +254,7 @@ async fn a_pause_applies_to_calls_with_the_same_keys() {
 async fn calls_that_are_not_charged_are_not_paused() {
     let upstream = Upstream::default();
     let policy = || Policy::new("upstream", Quota::per_second(100)).unwrap();
-    let exempt = Rule::new(policy(), |_: &http::request::Parts| plimsoll::Identity::Exempt);
+    let exempt = Rule::new(policy(), |_: &http::request::Parts| plimsoll::key::Identity::Exempt);
     for rule in [exempt, Rule::new(policy(), by::constant("us")).shadow()] {
         let client = PaceLayer::new(Limiter::in_memory(), rule).layer(upstream.clone());
         upstream.answers(429, &[("retry-after", "9")]);

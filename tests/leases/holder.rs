@@ -12,7 +12,7 @@ use std::{
 };
 
 use plimsoll::{
-    Algorithm, Decision, Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source,
+    Algorithm, Decision, Limiter, Policy, RedisStore, Resilience, redis::RedisConfig, store::Source,
 };
 use plimsoll_testing::{policy, role::end_of_input, seed::Random, servers::PATIENCE};
 use rustix::time::{ClockId, clock_gettime};
@@ -49,7 +49,7 @@ async fn role() {
     let file = env::var(FILE).expect("a role");
     let config = RedisConfig::url(&url).connect_timeout(PATIENCE).response_timeout(PATIENCE);
     let store = RedisStore::connect_with(config).await.expect("a store");
-    let limiter = Limiter::with(store, Resilience::default().without_fallback());
+    let limiter = Limiter::with_resilience(store, Resilience::default().without_fallback());
     let uses = Arc::new(File::create(file).expect("a file"));
     let from_stock = Arc::new(AtomicU64::new(0));
     println!("started");

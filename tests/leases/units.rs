@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Limiter, RedisConfig, RedisStore, Reserve, Resilience};
+use plimsoll::{Limiter, RedisStore, Resilience, limiter::Reserved, redis::RedisConfig};
 use plimsoll_testing::{
     calm::on_a_calm_machine,
     policy,
@@ -69,18 +69,18 @@ fn work(url: &str, mut random: Random, records: &File, runs: impl Fn() -> bool) 
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let config = RedisConfig::url(url).connect_timeout(PATIENCE).response_timeout(PATIENCE);
     let store = runtime.block_on(RedisStore::connect_with(config)).expect("a store");
-    let limiter = Limiter::with(store, Resilience::default().without_fallback());
+    let limiter = Limiter::with_resilience(store, Resilience::default().without_fallback());
     let jobs = policy("jobs", QUOTA);
     while runs() {
         match runtime.block_on(limiter.reserve(jobs.charge("all", 1))) {
-            Ok(Reserve::Held(held)) => {
+            Ok(Reserved::Held(held)) => {
                 let begin = now();
                 thread::sleep(Duration::from_millis(random.one(&WORK)));
                 let record = [begin, now()].map(u64::to_le_bytes).concat();
                 { records }.write_all(&record).expect("written");
                 drop(held);
             }
-            Ok(Reserve::Denied(_)) | Err(_) => thread::sleep(Duration::from_millis(7)),
+            Ok(Reserved::Denied(_)) | Err(_) => thread::sleep(Duration::from_millis(7)),
         }
     }
 }

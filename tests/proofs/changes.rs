@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use plimsoll::{
-    Algorithm, Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota,
-    RedisConfig, RedisStore, Reservation, Resilience,
+    Algorithm, Decision, Limiter, MemoryStore, Policy, Quota, RedisStore, Resilience,
+    clock::ManualClock, limiter::Reservation, memory::MemoryConfig, redis::RedisConfig,
 };
 use plimsoll_testing::{
     CaseCounts,
@@ -95,7 +95,8 @@ impl Trio {
         let quota = Quota::per_second(1);
         let mut stores = vec![("memory", Held::new(Limiter::new(memory), quota))];
         if let Some(store) = shared {
-            let limiter = Limiter::with(store.with_test_clock(clock.clone()), Resilience::none());
+            let limiter =
+                Limiter::with_resilience(store.with_test_clock(clock.clone()), Resilience::none());
             stores.push(("script", Held::new(limiter, quota)));
         }
         Self { model: Model::start(), clock, stores }

@@ -1,8 +1,8 @@
 //! Random histories, decided by the model, the embedded store and the script.
 
 use plimsoll::{
-    Charge, Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, Outcome, Policy, Quota,
-    RedisConfig, RedisStore, Resilience,
+    Charge, Decision, Limiter, MemoryStore, Policy, Quota, RedisStore, Resilience,
+    clock::ManualClock, decision::Outcome, memory::MemoryConfig, redis::RedisConfig,
 };
 use plimsoll_testing::{
     CaseCounts, micros,
@@ -70,7 +70,10 @@ impl Trio {
         let memory = MemoryStore::new(MemoryConfig::default().clock(clock.clone()));
         let limited = |limiter| Limited { limiter, policies: Vec::new() };
         let shared = shared.map(|store| {
-            limited(Limiter::with(store.with_test_clock(clock.clone()), Resilience::none()))
+            limited(Limiter::with_resilience(
+                store.with_test_clock(clock.clone()),
+                Resilience::none(),
+            ))
         });
         let memory = limited(Limiter::new(memory));
         Self { model: Model::start(), clock, memory, shared }

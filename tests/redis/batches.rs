@@ -4,8 +4,11 @@ use std::{collections::BTreeMap, iter, time::Duration};
 
 use futures_util::future::join_all;
 use plimsoll::{
-    Algorithm, Charge, Decision, Effect, ErrorKind, Key, Limiter, ManualClock, MemoryConfig,
-    MemoryStore, Policy, Quota, RedisConfig, RedisStore, Resilience,
+    Algorithm, Charge, Decision, Key, Limiter, MemoryStore, Policy, Quota, RedisStore, Resilience,
+    clock::ManualClock,
+    error::{Effect, ErrorKind},
+    memory::MemoryConfig,
+    redis::RedisConfig,
     store::{Request, Store},
 };
 use plimsoll_testing::{
@@ -27,7 +30,7 @@ fn in_order() -> RedisConfig {
 }
 
 fn bare(store: RedisStore) -> Limiter {
-    Limiter::with(store, Resilience::none())
+    Limiter::with_resilience(store, Resilience::none())
 }
 
 /// Returns the calls of the script on these servers.

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use plimsoll::{Algorithm, Decision, Limiter, Policy, Quota, RedisConfig, RedisStore};
+use plimsoll::{Algorithm, Decision, Limiter, Policy, Quota, RedisStore, redis::RedisConfig};
 use plimsoll_testing::{
     algorithms::with_parameters,
     servers::{Server, directory, run, until},
@@ -74,7 +74,7 @@ async fn the_clock_of_the_server_is_set_an_hour_forward_and_back() {
     let server = Server::start_in(&clock.environment(), &[]);
     let config = RedisConfig::url(server.url()).with_settings(patient());
     let store = RedisStore::connect_with(config).await.expect("a store");
-    let limiter = Limiter::with(store, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     let (time_at_start, started) = (server_time(&server), Instant::now());
     for &algorithm in Algorithm::EACH {
         // A second into a window, so that a fixed window does not end between two checks.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bb8_redis::RedisConnectionManager;
-use plimsoll::{Limiter, RedisConfig, RedisStore};
+use plimsoll::{Limiter, RedisStore, redis::RedisConfig};
 use plimsoll_testing::{
     proxy::Proxy,
     servers::{Certificates, Server, directory, free_port},
@@ -65,12 +65,12 @@ async fn tls_and_a_user_with_the_fewest_rights() {
     let error = RedisStore::connect_with(RedisConfig::url(url("wrong")).with_settings(config))
         .await
         .expect_err("refused");
-    assert_eq!(error.kind(), plimsoll::ErrorKind::Unauthorized, "{error:?}");
+    assert_eq!(error.kind(), plimsoll::error::ErrorKind::Unauthorized, "{error:?}");
     // Without the certificate of the authority, the server is not trusted.
     let error = RedisStore::connect(&url("s3cret%2F%25")).await.expect_err("not trusted");
     assert!(error.is_unavailable(), "{error:?}");
     // Everything that the store does is within those rights.
-    let limiter = Limiter::with(store, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     for quota in [
         "9/s",
         "9/s sliding-buckets(3)",
@@ -79,7 +79,7 @@ async fn tls_and_a_user_with_the_fewest_rights() {
         "9/s fixed-window",
     ] {
         let policy = policy("all", quota);
-        let plimsoll::Reserve::Held(held) =
+        let plimsoll::limiter::Reserved::Held(held) =
             limiter.reserve(policy.charge("bob", 2)).await.expect("an answer")
         else {
             panic!("denied")
@@ -99,7 +99,7 @@ async fn the_applications_pool() {
     let store = RedisStore::connect_with(config).await.expect("a store");
     assert_works(store.clone()).await;
     // The only connection is the application's, and checks do not wait for it.
-    let limiter = Limiter::with(store, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     let held = pool.get().await.expect("the connection is free");
     assert!(admits(&limiter, &policy("more", "3/h"), "alice").await);
     drop(held);
@@ -156,7 +156,7 @@ async fn idle_connections_like_the_pools_are_tested() {
     let store = RedisStore::connect_with(RedisConfig::pool(pool).with_settings(config))
         .await
         .expect("a store");
-    let limiter = Limiter::with(store, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     let policy = policy("p", "100/h");
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     proxy.silent.store(proxy.opened.load(SeqCst), SeqCst);
@@ -179,7 +179,7 @@ async fn the_store_uses_no_connection_of_the_application() {
     let manager = RedisConnectionManager::new(server.url()).expect("a valid address");
     let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");
     let store = RedisStore::from_pool(pool.clone()).await.expect("a store");
-    let limiter = Limiter::with(store, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     let policy = policy("p", "100/h");
     let mut mine = pool.get().await.expect("a connection");
     let mut ask = async |command: &str| -> redis::Value {

@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 use bb8_redis::RedisConnectionManager;
-use plimsoll::{Limiter, ManualClock, RedisConfig, RedisStore, store::Store};
+use plimsoll::{Limiter, RedisStore, clock::ManualClock, redis::RedisConfig, store::Store};
 use plimsoll_testing::{
     Counted, Fixture,
     servers::{Cluster, Guarded, Server},
@@ -110,7 +110,7 @@ fn fixture_over<T: Servers + Send + Sync + 'static, S: Store>(
 ) -> Fixture {
     let clock = ManualClock::default();
     let store = wrap(store.with_test_clock(clock.clone()));
-    let limiter = Limiter::with(store, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     Fixture::new(limiter, move |micros| {
         let _keep = &servers;
         clock.set(micros);

@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use plimsoll::{
-    Decision, Limiter, ManualClock, Mark, MemoryConfig, MemoryStore, Policy, Receipt, ReceiptLine,
-    RedisConfig, RedisStore, Reservation, Resilience, Standing, Timestamp,
-    store::{Request, Source, Store},
+    Decision, Limiter, MemoryStore, Policy, RedisStore, Resilience,
+    clock::{ManualClock, Timestamp},
+    decision::{Receipt, ReceiptLine, Standing},
+    limiter::Reservation,
+    memory::MemoryConfig,
+    redis::RedisConfig,
+    store::{Mark, Request, Source, Store},
 };
 use plimsoll_testing::{hold, policy, servers::Server};
 
@@ -28,7 +32,7 @@ impl Shared {
         let config = RedisConfig::url(server.url()).with_settings(patient());
         let store = RedisStore::connect_with(config).await.expect("a store");
         let store = store.with_test_clock(clock.clone());
-        let limiter = Limiter::with(store.clone(), Resilience::none());
+        let limiter = Limiter::with_resilience(store.clone(), Resilience::none());
         Self { _server: server, store, limiter, clock }
     }
 

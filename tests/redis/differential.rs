@@ -3,8 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use plimsoll::{
-    Algorithm, Allowed, Charge, Decision, Key, Limiter, ManualClock, MemoryConfig, MemoryStore,
-    Policy, Quota, Receipt, RedisConfig, RedisStore, Standing,
+    Algorithm, Charge, Decision, Key, Limiter, MemoryStore, Policy, Quota, RedisStore,
+    clock::ManualClock,
+    decision::{Allowed, Receipt, Standing},
+    memory::MemoryConfig,
+    redis::RedisConfig,
 };
 use plimsoll_testing::{
     algorithms::{Parameter, Returns, returns, with_parameter, with_parameters},
@@ -176,7 +179,7 @@ impl Pair {
         let clock = ManualClock::default();
         let memory = MemoryStore::new(MemoryConfig::default().clock(clock.clone()));
         let shared = shared.with_test_clock(clock.clone());
-        let shared = Limiter::with(shared, plimsoll::Resilience::none());
+        let shared = Limiter::with_resilience(shared, plimsoll::Resilience::none());
         Self { memory: Limiter::new(memory), shared, clock }
     }
 

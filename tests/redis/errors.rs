@@ -7,7 +7,11 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Algorithm, Effect, Error, ErrorKind, Limiter, RedisConfig, RedisStore};
+use plimsoll::{
+    Algorithm, Error, Limiter, RedisStore,
+    error::{Effect, ErrorKind},
+    redis::RedisConfig,
+};
 use plimsoll_testing::{
     calm::eventually,
     servers::{PATIENCE, Server, free_port, until},
@@ -22,7 +26,7 @@ async fn fails(limiter: &Limiter, quota: &str) -> Error {
 
 async fn limiter(server: &Server) -> Limiter {
     let config = patient().plain_keys(true);
-    Limiter::with(
+    Limiter::with_resilience(
         RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
             .await
             .expect("a store"),
@@ -74,7 +78,7 @@ async fn passwords_and_rights() {
     // Rights that are taken away later. The script needs one of them after it has written.
     let config = RedisConfig::url(url("limiter:pw")).with_settings(patient());
     let store = RedisStore::connect_with(config).await.expect("a store");
-    let limiter = Limiter::with(store, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     server.ask::<()>("ACL SETUSER limiter -pexpireat");
     let policy = crate::policy("p", "200/4s");
     let check = || limiter.check(policy.charge("alice", 1));
@@ -96,7 +100,9 @@ async fn passwords_and_rights() {
     server.ask::<()>("CONFIG SET requirepass pw");
     let error = RedisStore::connect(&server.url()).await;
     let error = match error {
-        Ok(store) => fails(&Limiter::with(store, plimsoll::Resilience::none()), "5/h").await,
+        Ok(store) => {
+            fails(&Limiter::with_resilience(store, plimsoll::Resilience::none()), "5/h").await
+        }
         Err(error) => error,
     };
     assert_says(&error, ErrorKind::Unauthorized, "check them in the URL");

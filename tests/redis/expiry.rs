@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use plimsoll::{Algorithm, Limiter, ManualClock, RedisConfig, RedisStore, Resilience};
+use plimsoll::{
+    Algorithm, Limiter, RedisStore, Resilience, clock::ManualClock, redis::RedisConfig,
+};
 use plimsoll_testing::{calm::repeated, policy, servers::Server};
 use tokio::time::Instant;
 
@@ -12,7 +14,7 @@ use crate::patient;
 async fn limiter(server: &Server) -> Limiter {
     let config = RedisConfig::url(server.url()).with_settings(patient().plain_keys(true));
     let store = RedisStore::connect_with(config).await.expect("a store");
-    Limiter::with(store, Resilience::none())
+    Limiter::with_resilience(store, Resilience::none())
 }
 
 /// A key lives until all its units are back, and not much longer, also if it is charged all the time.
@@ -116,7 +118,7 @@ async fn a_key_of_the_first_window_after_the_epoch_expires() {
         .expect("a store");
     let clock = ManualClock::default();
     clock.set(1);
-    let limiter = Limiter::with(store.with_test_clock(clock), Resilience::none());
+    let limiter = Limiter::with_resilience(store.with_test_clock(clock), Resilience::none());
     for (quota, _) in EACH {
         let policy = policy("p", quota);
         let decision = limiter.check(policy.charge("alice", 1)).await.expect("a decision");
@@ -235,10 +237,11 @@ async fn a_log_lives_as_long_as_its_first_charge_after_a_block() {
 #[tokio::test]
 async fn a_charge_after_a_block_leaves_no_header() {
     let server = Server::start();
-    let clock = plimsoll::ManualClock::at(1_700_000_000_000_000);
+    let clock = plimsoll::clock::ManualClock::at(1_700_000_000_000_000);
     let config = RedisConfig::url(server.url()).with_settings(patient().plain_keys(true));
     let store = RedisStore::connect_with(config).await.expect("a store");
-    let limiter = Limiter::with(store.with_test_clock(clock.clone()), Resilience::none());
+    let limiter =
+        Limiter::with_resilience(store.with_test_clock(clock.clone()), Resilience::none());
     let mut connection = server.client().get_connection().expect("a connection");
     for quota in ["9/min", "9/min fixed-window", "9/min sliding-counter", "9/min token-bucket(9)"] {
         let policy = policy("p", quota);

@@ -14,7 +14,9 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Algorithm, Decision, Limiter, Policy, RedisConfig, RedisStore, Reserve};
+use plimsoll::{
+    Algorithm, Decision, Limiter, Policy, RedisStore, limiter::Reserved, redis::RedisConfig,
+};
 use plimsoll_testing::{
     calm::{eventually, on_a_calm_machine},
     servers::Server,
@@ -83,7 +85,7 @@ impl Load {
 }
 
 async fn limiter(server: &Server) -> Limiter {
-    Limiter::with(
+    Limiter::with_resilience(
         RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
             .await
             .expect("a store"),
@@ -236,7 +238,7 @@ async fn lost_replies_admit_no_more_than_the_limit() {
     let server = Server::start();
     for quota in EACH {
         let url = losing_answers(&server, 7);
-        let limiter = Limiter::with(
+        let limiter = Limiter::with_resilience(
             RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient()))
                 .await
                 .expect("a store"),
@@ -270,8 +272,8 @@ async fn a_lost_refund_is_not_repeated() {
         assert!(direct.check(policy.charge("alice", 50)).await.expect("an answer").is_allowed());
         let config = RedisConfig::url(losing_answers(&server, 2)).with_settings(patient());
         let lossy = RedisStore::connect_with(config).await.expect("a store");
-        let lossy = Limiter::with(lossy, plimsoll::Resilience::none());
-        let Ok(Reserve::Held(held)) = lossy.reserve(policy.charge("alice", 10)).await else {
+        let lossy = Limiter::with_resilience(lossy, plimsoll::Resilience::none());
+        let Ok(Reserved::Held(held)) = lossy.reserve(policy.charge("alice", 10)).await else {
             panic!("the first answer comes");
         };
         let error = held.refund().await.expect_err("the second does not");
@@ -295,7 +297,7 @@ async fn dropped_at_every_await() {
     let limiter = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
         .await
         .expect("a store");
-    let limiter = Limiter::with(limiter, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(limiter, plimsoll::Resilience::none());
     for quota in EACH {
         let policy = policy("p", quota);
         let (mut completed, mut denied) = (0, 0);

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, process::Command, time::Duration};
 
-use plimsoll::{Limiter, RedisConfig, RedisStore, Resilience, store::Source};
+use plimsoll::{Limiter, RedisStore, Resilience, redis::RedisConfig, store::Source};
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep_until};
 
@@ -28,7 +28,7 @@ async fn a_check_waits_until_the_deadline_of_50_ms() {
     let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
         .await
         .expect("a store");
-    let limiter = Limiter::with(store, Resilience::default().without_breaker());
+    let limiter = Limiter::with_resilience(store, Resilience::default().without_breaker());
     let policy = policy("p", "10000/h");
     let _ = limiter.check(policy.charge("alice", 1)).await.expect("decided");
     signal("-STOP", &server);

@@ -2,8 +2,8 @@
 //! an error about that key, and no other key is affected.
 
 use plimsoll::{
-    Algorithm, Decision, Error, ErrorKind, Limiter, Policy, Quota, RedisConfig, RedisStore,
-    Reserve, Resilience, store::Source,
+    Algorithm, Decision, Error, Limiter, Policy, Quota, RedisStore, Resilience, error::ErrorKind,
+    limiter::Reserved, redis::RedisConfig, store::Source,
 };
 use plimsoll_testing::{
     hold, policy,
@@ -30,7 +30,7 @@ async fn limiter(server: &Server, resilience: Resilience) -> Limiter {
     let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
         .await
         .expect("a store");
-    Limiter::with(store, resilience)
+    Limiter::with_resilience(store, resilience)
 }
 
 fn set(connection: &mut redis::Connection, key: &str, value: &[u8]) {
@@ -267,7 +267,7 @@ async fn nothing_is_written_before_a_foreign_key() {
             peek.outcomes().get(0).expect("an outcome").standing().remaining()
         };
         let charges = || [sound.charge(tag, 5), broken.charge(tag, 1)];
-        let Reserve::Held(held) = limiter.reserve(charges()).await.expect("a decision") else {
+        let Reserved::Held(held) = limiter.reserve(charges()).await.expect("a decision") else {
             panic!("{quota}: denied")
         };
         let before = left().await;

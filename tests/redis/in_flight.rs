@@ -19,7 +19,9 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use plimsoll::{
-    Clock, Limiter, RateLimitLayer, RedisConfig, RedisStore, Resilience, Rule, SystemClock, by,
+    Limiter, RateLimitLayer, RedisStore, Resilience, Rule, by,
+    clock::{Clock, SystemClock},
+    redis::RedisConfig,
 };
 use plimsoll_testing::{
     role::{Role, end_of_input},
@@ -138,7 +140,10 @@ async fn job(counter: Arc<Counter>, asked: Asked, uri: Uri) -> Body {
 
 async fn limiter(url: &str) -> Limiter {
     let config = RedisConfig::url(url).with_settings(patient());
-    Limiter::with(RedisStore::connect_with(config).await.expect("a store"), Resilience::none())
+    Limiter::with_resilience(
+        RedisStore::connect_with(config).await.expect("a store"),
+        Resilience::none(),
+    )
 }
 
 async fn serve(url: &str, counter: &Arc<Counter>) -> SocketAddr {

@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll::{
-    Limiter, ManualClock, RedisConfig, RedisStore,
+    Limiter, RedisStore,
+    clock::ManualClock,
+    redis::RedisConfig,
     store::{Answer, Request, Store},
 };
 use plimsoll_testing::histories::{
@@ -57,7 +59,7 @@ fn agrees(name: &'static str, family: Family, full: u32) {
         let clock = ManualClock::default();
         let store = store.expect("a store").with_test_clock(clock.clone());
         let fixture = Fixture::new(
-            Limiter::with(Waiting(store, runtime), plimsoll::Resilience::none()),
+            Limiter::with_resilience(Waiting(store, runtime), plimsoll::Resilience::none()),
             move |at| clock.set(at),
         )
         .shared();
@@ -107,7 +109,7 @@ fn server_of_rollouts() -> (Server, Fixture) {
     ));
     let clock = ManualClock::default();
     let store = store.expect("a store").with_test_clock(clock.clone());
-    let limiter = Limiter::with(Waiting(store, runtime), plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(Waiting(store, runtime), plimsoll::Resilience::none());
     (server, Fixture::new(limiter, move |at| clock.set(at)))
 }
 

@@ -8,14 +8,19 @@ use std::sync::{
 };
 
 use futures_util::future::join_all;
-use plimsoll::{Decision, Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source};
+use plimsoll::{
+    Decision, Limiter, Policy, RedisStore, Resilience, redis::RedisConfig, store::Source,
+};
 use plimsoll_testing::servers::Server;
 
 use crate::{patient, policy};
 
 /// Returns a limiter with leases, whose deadline a busy machine does not reach.
 fn patient_limiter(store: RedisStore) -> Limiter {
-    Limiter::with(store, Resilience::default().deadline(std::time::Duration::from_secs(30)))
+    Limiter::with_resilience(
+        store,
+        Resilience::default().deadline(std::time::Duration::from_secs(30)),
+    )
 }
 
 async fn limiter(server: &Server) -> Limiter {
@@ -103,7 +108,7 @@ async fn four_limiters_share_exactly_the_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn close_gives_everything_back() {
     let server = Server::start();
-    let stranger = Limiter::with(
+    let stranger = Limiter::with_resilience(
         RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
             .await
             .expect("a store"),

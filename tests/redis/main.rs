@@ -32,7 +32,7 @@ mod validation;
 mod wire;
 mod wrapped;
 
-use plimsoll::{Decision, Limiter, Policy, Quota, RedisConfig, RedisStore};
+use plimsoll::{Decision, Limiter, Policy, Quota, RedisStore, redis::RedisConfig};
 use plimsoll_testing::servers::PATIENCE;
 
 /// Returns a configuration for tests that do not measure time.
@@ -54,7 +54,7 @@ pub(crate) async fn admits(limiter: &Limiter, policy: &Policy, key: &str) -> boo
 
 /// A store works as it should: three units of three, and not a fourth.
 pub(crate) async fn assert_works(store: RedisStore) {
-    let limiter = Limiter::with(store, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     let policy = policy("works", "3/h");
     for expected in [true, true, true, false] {
         assert_eq!(admits(&limiter, &policy, "alice").await, expected);

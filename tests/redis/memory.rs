@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Limiter, ManualClock, RedisConfig, RedisStore};
+use plimsoll::{Limiter, RedisStore, clock::ManualClock, redis::RedisConfig};
 use plimsoll_testing::servers::Server;
 
 use crate::{patient, policy};
@@ -46,7 +46,7 @@ impl Measured {
                 .expect("a store");
         let clock = ManualClock::at(1_700_000_000_000_000);
         let store = store.with_test_clock(clock.clone());
-        let limiter = Limiter::with(store, plimsoll::Resilience::none());
+        let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
         Self { server, limiter, clock }
     }
 

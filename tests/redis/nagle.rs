@@ -10,7 +10,7 @@ use std::{
 };
 
 use bb8_redis::RedisConnectionManager;
-use plimsoll::{Limiter, RedisConfig, RedisStore, Resilience};
+use plimsoll::{Limiter, RedisStore, Resilience, redis::RedisConfig};
 use plimsoll_testing::{calm::on_a_calm_machine, servers::Server};
 use redis::{
     IntoConnectionInfo,
@@ -57,7 +57,7 @@ impl Relay {
     /// Returns the median time between the two requests of a round, as they arrive, or an error if some
     /// arrived as one.
     async fn median_gap(&self, store: RedisStore) -> Result<Duration, String> {
-        let limiter = Limiter::with(store, Resilience::none());
+        let limiter = Limiter::with_resilience(store, Resilience::none());
         let policy = policy("p", "1000/h");
         let check = || limiter.check(policy.charge("alice", 1));
         // The first checks load the script.

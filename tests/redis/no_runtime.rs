@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use plimsoll::{Effect, Limiter, RedisConfig, RedisStore, Resilience, store::Source};
+use plimsoll::{Limiter, RedisStore, Resilience, error::Effect, redis::RedisConfig, store::Source};
 use plimsoll_testing::servers::{Cluster, Server};
 
 use crate::policy;
@@ -45,7 +45,7 @@ fn a_check_outside_of_a_runtime_fails_without_effect() {
         .expect("a store");
     let policy = policy("p", "100/h");
     for store in [store, sharded] {
-        let limiter = Limiter::with(store.clone(), Resilience::none());
+        let limiter = Limiter::with_resilience(store.clone(), Resilience::none());
         let checks = (0..20).map(|_| limiter.check(policy.charge("alice", 1)));
         for decision in block_on(join_all(checks)) {
             let error = decision.expect_err("there are no timers");
@@ -55,7 +55,7 @@ fn a_check_outside_of_a_runtime_fails_without_effect() {
         let error = block_on(limiter.check(several())).expect_err("there are no timers");
         assert!(error.is_unavailable() && error.effect() == Effect::None, "{error}");
 
-        let limiter = Limiter::with(store, Resilience::default());
+        let limiter = Limiter::with_resilience(store, Resilience::default());
         for _ in 0..40 {
             let decision = block_on(limiter.check(several())).expect("it falls back");
             assert_eq!(decision.source(), Source::Fallback);

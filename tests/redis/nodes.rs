@@ -7,7 +7,8 @@ use std::{
 };
 
 use plimsoll::{
-    Decision, Limiter, OnFailure, RedisConfig, RedisStore, Resilience,
+    Decision, Limiter, OnFailure, RedisStore, Resilience,
+    redis::RedisConfig,
     store::{BreakerStatus, Source},
 };
 use plimsoll_testing::{
@@ -66,7 +67,8 @@ impl Meter {
                     tokio::spawn(async move {
                         let start = Instant::now();
                         let charges = keys.iter().map(|key| policy.charge(key.as_str(), 1));
-                        let decision = limiter.check(charges.collect::<plimsoll::Charges<'_>>());
+                        let decision =
+                            limiter.check(charges.collect::<plimsoll::policy::Charges<'_>>());
                         let source = decision.await.expect("a decision").source();
                         let (wait, is_shared) = (start.elapsed(), source == Source::Shared);
                         samples.lock().expect("whole").push(Sample {
@@ -266,7 +268,7 @@ async fn a_refused_connection_is_an_answer() {
             RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(config))
                 .await
                 .expect("a store");
-        let limiter = Limiter::with(store, Resilience::none());
+        let limiter = Limiter::with_resilience(store, Resilience::none());
         let policy = policy("p", "10000/h");
         let keys = keys_of(2);
         for key in &keys {
@@ -278,7 +280,7 @@ async fn a_refused_connection_is_an_answer() {
             let start = Instant::now();
             let error = limiter.check(policy.charge(key.as_str(), 1)).await.expect_err("refused");
             if !waits.is_empty() {
-                assert_eq!(error.effect(), plimsoll::Effect::None, "{error:?}");
+                assert_eq!(error.effect(), plimsoll::error::Effect::None, "{error:?}");
             }
             waits.push(start.elapsed());
             sleep(Duration::from_millis(5)).await;
@@ -319,7 +321,7 @@ impl Hammer {
             RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(config))
                 .await
                 .expect("a store");
-        let limiter = Limiter::with(store, resilience.without_deny_cache());
+        let limiter = Limiter::with_resilience(store, resilience.without_deny_cache());
         let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let policy = policy("p", &format!("{LIMIT}/h"));
         let tasks = (0..8_usize).map(|task| {

@@ -9,8 +9,8 @@ use std::{
 };
 
 use plimsoll::{
-    Charge, Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota, RedisConfig,
-    RedisStore, Reserve, Resilience,
+    Charge, Decision, Limiter, MemoryStore, Policy, Quota, RedisStore, Resilience,
+    clock::ManualClock, limiter::Reserved, memory::MemoryConfig, redis::RedisConfig,
 };
 use plimsoll_testing::{
     calm::{eventually, repeated},
@@ -28,7 +28,10 @@ use crate::{patient, policy};
 const EXPIRY: Duration = Duration::from_secs(1);
 
 async fn limiter(config: RedisConfig) -> Limiter {
-    Limiter::with(RedisStore::connect_with(config).await.expect("a store"), Resilience::none())
+    Limiter::with_resilience(
+        RedisStore::connect_with(config).await.expect("a store"),
+        Resilience::none(),
+    )
 }
 
 async fn on(url: &str) -> Limiter {
@@ -74,7 +77,7 @@ async fn outlast_many_expiries() -> Result<(), String> {
     let (holder, other) = (on(&server.url()).await, on(&server.url()).await);
     let (jobs, rate) = (policy("jobs", "2 concurrent expires(1s)"), policy("rate", "9/min"));
     let held = holder.reserve([jobs.charge("all", 2), rate.charge("all", 1)]);
-    let Reserve::Held(held) = held.await.expect("an answer") else { panic!("2 units are free") };
+    let Reserved::Held(held) = held.await.expect("an answer") else { panic!("2 units are free") };
     let (start, mut last) = (Instant::now(), Instant::now());
     while start.elapsed() < EXPIRY * 21 / 2 {
         let decision = other.check(jobs.charge("all", 1)).await.expect("an answer");
@@ -122,7 +125,7 @@ async fn lost_answers_leak_no_unit_beyond_the_expiry() {
     let server = Server::start();
     let (proxy, url) = Proxy::start(server.port).await;
     let store = RedisStore::connect(&url).await.expect("a store");
-    let limiter = Limiter::with(store, Resilience::default().without_fallback());
+    let limiter = Limiter::with_resilience(store, Resilience::default().without_fallback());
     let jobs = policy("jobs", "8 concurrent expires(1s)");
     let seed = seed::seed("lost answers");
     let [admitted, lost] = [(); 2].map(|()| Arc::<AtomicU64>::default());
@@ -135,12 +138,12 @@ async fn lost_answers_leak_no_unit_beyond_the_expiry() {
         tasks.spawn(async move {
             while !is_over.load(SeqCst) {
                 match limiter.reserve(jobs.charge("all", 1)).await {
-                    Ok(Reserve::Held(held)) => {
+                    Ok(Reserved::Held(held)) => {
                         admitted.fetch_add(1, SeqCst);
                         sleep(Duration::from_millis(random.below(10))).await;
                         drop(held);
                     }
-                    Ok(Reserve::Denied(_)) => sleep(Duration::from_millis(2)).await,
+                    Ok(Reserved::Denied(_)) => sleep(Duration::from_millis(2)).await,
                     Err(_) => {
                         lost.fetch_add(1, SeqCst);
                         sleep(Duration::from_millis(10)).await;
@@ -203,7 +206,7 @@ async fn storm(config: impl AsyncFn() -> RedisConfig, name: &'static str) {
                 let Ok(answer) = timeout(Duration::from_millis(patience), check).await else {
                     continue;
                 };
-                let Reserve::Held(held) = answer.expect("an answer") else {
+                let Reserved::Held(held) = answer.expect("an answer") else {
                     sleep(Duration::from_millis(random.below(5))).await;
                     continue;
                 };
@@ -285,7 +288,8 @@ async fn units_released_together_are_those_of_the_embedded_store() {
         let config = patient().prefix(format!("h{number}"));
         let config = RedisConfig::url(server.url()).with_settings(config);
         let store = RedisStore::connect_with(config).await.expect("a store");
-        let shared = Limiter::with(store.with_test_clock(clock.clone()), Resilience::none());
+        let shared =
+            Limiter::with_resilience(store.with_test_clock(clock.clone()), Resilience::none());
         let memory = MemoryConfig::default().clock(clock.clone());
         let embedded = Limiter::new(MemoryStore::new(memory));
         let (mut limit, seconds) =
@@ -309,8 +313,8 @@ async fn units_released_together_are_those_of_the_embedded_store() {
                 let both = [&shared, &embedded].map(|limiter| limiter.reserve(charge()));
                 let [one, other] = both;
                 match (one.await.expect("an answer"), other.await.expect("an answer")) {
-                    (Reserve::Held(one), Reserve::Held(other)) => held.push((one, other)),
-                    (Reserve::Denied(_), Reserve::Denied(_)) => {}
+                    (Reserved::Held(one), Reserved::Held(other)) => held.push((one, other)),
+                    (Reserved::Denied(_), Reserved::Denied(_)) => {}
                     differ => panic!("{:#x}: {differ:?}", history.seed),
                 }
                 clock.advance(Duration::from_micros(random.below(3)));
@@ -383,7 +387,8 @@ async fn units_released_together_leave_a_log_whose_numbers_agree() {
     let clock = ManualClock::at(1_700_000_000_000_000);
     let config = RedisConfig::url(server.url()).with_settings(patient().plain_keys(true));
     let store = RedisStore::connect_with(config).await.expect("a store");
-    let limiter = Limiter::with(store.with_test_clock(clock.clone()), Resilience::none());
+    let limiter =
+        Limiter::with_resilience(store.with_test_clock(clock.clone()), Resilience::none());
     let jobs = policy("jobs", "1000 concurrent expires(60s)");
     let mut held = Vec::new();
     for _ in 0..100 {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Decision, Limiter, RedisConfig, RedisStore};
+use plimsoll::{Decision, Limiter, RedisStore, redis::RedisConfig};
 use plimsoll_testing::servers::{PATIENCE, Server};
 
 use crate::{patient, policy};
@@ -21,7 +21,7 @@ const SPENT: u64 = 1_200;
 #[ignore = "a role: another test starts it"]
 async fn worker() {
     let url = std::env::var("PLIMSOLL_TEST_URL").expect("a role");
-    let limiter = Limiter::with(
+    let limiter = Limiter::with_resilience(
         RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient()))
             .await
             .expect("a store"),
@@ -109,7 +109,7 @@ async fn four_processes_of_sixteen_tasks() {
     assert!(most <= 200, "{most}");
     assert!(total >= SPENT, "the limit was made use of: {total}");
     // All or nothing: the other two policies were charged for exactly what was admitted.
-    let limiter = Limiter::with(
+    let limiter = Limiter::with_resilience(
         RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
             .await
             .expect("a store"),

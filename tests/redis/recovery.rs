@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source};
+use plimsoll::{Limiter, Policy, RedisStore, Resilience, redis::RedisConfig, store::Source};
 use plimsoll_testing::{
     calm::{eventually, on_a_calm_machine},
     proxy::Proxy,
@@ -235,7 +235,7 @@ async fn a_slow_reply_does_not_replace_the_connection() {
     let server = Server::start();
     let (proxy, url) = Proxy::start(server.port).await;
     let store = RedisStore::connect(&url).await.expect("a store");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     let policy = policy("p", "100/h");
     let opened = proxy.opened.load(SeqCst);
     proxy.answer.store(60, SeqCst);
@@ -302,7 +302,7 @@ async fn a_charge_that_was_never_sent_is_replayed() {
         let (proxy, url) = Proxy::start(server.port).await;
         let limiter = Limiter::new(RedisStore::connect(&url).await.expect("a store"));
         let direct = RedisStore::connect(&server.url()).await.expect("a store");
-        let direct = Limiter::with(direct, Resilience::none());
+        let direct = Limiter::with_resilience(direct, Resilience::none());
         let policy = policy("p", "100/h");
         let left = async || {
             let decision = direct.peek(policy.charge("alice", 0)).await.expect("an answer");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Algorithm, Limiter, RedisConfig, RedisStore, Resilience};
+use plimsoll::{Algorithm, Limiter, RedisStore, Resilience, redis::RedisConfig};
 use plimsoll_testing::{policy, servers::Server};
 use tokio::time::Instant;
 
@@ -35,7 +35,7 @@ async fn what_is_charged_has_been_admitted() {
     let admin = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
         .await
         .expect("a store");
-    let admin = Limiter::with(admin, Resilience::none());
+    let admin = Limiter::with_resilience(admin, Resilience::none());
     let mut refusals = 0;
     for quota in EACH {
         for command in COMMANDS {
@@ -66,7 +66,7 @@ async fn is_judged(
     let store = RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient()))
         .await
         .expect("a store");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     let policy = policy("p", quota);
     let mut admitted = 0;
     for number in 0..CHARGES {

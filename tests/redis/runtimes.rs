@@ -10,8 +10,8 @@ use std::{
 
 use futures_util::FutureExt;
 use plimsoll::{
-    Decision, ErrorKind, Limiter, OnFailure, Policy, RedisConfig, RedisStore, Resilience,
-    store::Source,
+    Decision, Limiter, OnFailure, Policy, RedisStore, Resilience, error::ErrorKind,
+    redis::RedisConfig, store::Source,
 };
 use plimsoll_testing::servers::{PATIENCE, Server};
 use tokio::{
@@ -53,7 +53,7 @@ fn a_check_without_timers_fails_or_falls_back() {
     let policy = policy("p", "100/h");
     for store in [connected, lazy] {
         let runtime = without_time();
-        let bare = Limiter::with(store.clone(), Resilience::none());
+        let bare = Limiter::with_resilience(store.clone(), Resilience::none());
         let error = runtime.block_on(bare.check(policy.charge("a", 1))).expect_err("no time");
         assert!(error.to_string().contains("enable_all"), "{error}");
         let limiter = Limiter::new(store.clone());
@@ -155,7 +155,7 @@ fn checks_survive_a_batch_in_a_runtime_that_stands_still() {
     let (user, other) = (current_thread(), current_thread());
     let config = RedisConfig::url(server.url()).with_settings(patient());
     let store = user.block_on(RedisStore::connect_with(config)).expect("a store");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     let policy = policy("p", "10000/h");
     // Sent, and then not polled: it is in flight for as long as it is kept.
     let mut hangs = Box::pin(limiter.check(policy.charge("a", 1)));

@@ -4,7 +4,8 @@
 use std::{fs, time::Duration};
 
 use plimsoll::{
-    Error, ErrorKind, Limiter, RedisConfig, RedisStore, Reserve, Resilience, store::BreakerStatus,
+    Error, Limiter, RedisStore, Resilience, error::ErrorKind, limiter::Reserved,
+    redis::RedisConfig, store::BreakerStatus,
 };
 use plimsoll_testing::{
     calm::eventually,
@@ -47,7 +48,7 @@ async fn the_documented_rights_suffice() {
         .await
         .expect("enough rights");
     assert!(server.keys().is_empty(), "the self-test leaves nothing");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     for quota in [
         "5/400d",
         "5/400d sliding-buckets(4)",
@@ -58,7 +59,7 @@ async fn the_documented_rights_suffice() {
     ] {
         let policy = policy("p", quota);
         let spent = limiter.reserve(policy.charge("alice", 2)).await.expect("an answer");
-        let Reserve::Held(reservation) = spent else { panic!("two of five") };
+        let Reserved::Held(reservation) = spent else { panic!("two of five") };
         assert!(reservation.refund().await.expect("an answer") > 0, "{quota}");
         limiter.penalize(policy.charge("bob", 9)).await.expect("an answer");
         limiter.block(policy.charge("bob", 1), Duration::from_secs(60)).await.expect("an answer");

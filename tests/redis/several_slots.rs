@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience, store::Source};
+use plimsoll::{Limiter, Policy, RedisStore, Resilience, redis::RedisConfig, store::Source};
 use plimsoll_testing::{
     calm::eventually,
     servers::{Cluster, PATIENCE},
@@ -25,7 +25,7 @@ async fn a_check_that_is_given_up_spends_no_part() {
         RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(patient()))
             .await
             .expect("a store");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     let (wide, narrow) = (policy("wide", "1000/h"), policy("narrow", "1/h"));
     let (mut number, mut given_up) = (0, 0);
     // On a busy machine, fewer checks are given up while they run.
@@ -62,7 +62,7 @@ async fn a_check_outlives_its_store_until_its_call_ends() {
     let config = RedisConfig::default().response_timeout(RESPONSE_TIMEOUT);
     let config = RedisConfig::cluster(cluster.urls()).with_settings(config);
     let store = RedisStore::connect_with(config).await.expect("a store");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     let policy = policy("p", "100/h");
     let charges = || [1_u64, 2, 3, 4, 5, 6].map(|key| policy.charge(key, 1));
     assert!(limiter.check(charges()).await.expect("an answer").is_allowed());
@@ -87,7 +87,7 @@ async fn a_denial_outlives_another_node() {
             .expect("a store");
     // A late server must not bring in the fallback.
     let resilience = Resilience::default().deadline(PATIENCE).without_deny_cache();
-    let limiter = Limiter::with(store, resilience);
+    let limiter = Limiter::with_resilience(store, resilience);
     let (narrow, wide) = (policy("narrow", "1/h"), policy("wide", "100/h"));
     let mut on_node = [None, None, None];
     for number in 0..100 {
@@ -118,7 +118,7 @@ async fn a_denied_check_asks_each_slot_once_and_refunds_once() {
     let config = patient().plain_keys(true);
     let config = RedisConfig::cluster(cluster.urls()).with_settings(config);
     let store = RedisStore::connect_with(config).await.expect("a store");
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     let (wide, narrow) = (policy("wide", "100/h"), policy("narrow", "1/h"));
     let mut keys: Vec<_> = ["a", "b", "c", "d"].map(String::from).into();
     let slot =

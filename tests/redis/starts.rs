@@ -4,7 +4,9 @@ use std::{future::Future, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use bb8_redis::RedisConnectionManager;
 use futures_util::FutureExt;
-use plimsoll::{Decision, ErrorKind, Limiter, RedisConfig, RedisStore, Resilience, store::Source};
+use plimsoll::{
+    Decision, Limiter, RedisStore, Resilience, error::ErrorKind, redis::RedisConfig, store::Source,
+};
 use plimsoll_testing::{
     calm::eventually,
     proxy::Proxy,
@@ -122,7 +124,7 @@ async fn a_server_that_does_not_answer_costs_50_ms_once() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
     // The breaker would hide what the store does.
-    let limiter = Limiter::with(
+    let limiter = Limiter::with_resilience(
         RedisStore::connect_with(RedisConfig::url(url(port)).lazy(true)).await.expect("a store"),
         Resilience::default().without_breaker(),
     );
@@ -148,7 +150,7 @@ async fn a_server_that_does_not_answer_costs_50_ms_once() {
 async fn the_first_check_waits_for_the_connection() {
     let server = Server::start();
     for _ in 0..50 {
-        let limiter = Limiter::with(
+        let limiter = Limiter::with_resilience(
             RedisStore::connect_with(RedisConfig::url(server.url()).lazy(true))
                 .await
                 .expect("a store"),
@@ -176,7 +178,7 @@ async fn rights_that_are_granted_later() {
     let named = async || limiter.status().not_ready.is_some_and(|reason| reason.contains("DEL"));
     eventually("the reason is kept", named).await;
     assert_eq!(source(&limiter).await, Source::Fallback);
-    let none = Limiter::with(
+    let none = Limiter::with_resilience(
         RedisStore::connect_with(RedisConfig::url(&address).lazy(true)).await.expect("a store"),
         Resilience::none(),
     );
@@ -186,7 +188,7 @@ async fn rights_that_are_granted_later() {
     let policy = policy("p", "5/h");
     let error = none.check(policy.charge("alice", 1)).await.map(drop).expect_err("not ready");
     assert_eq!((error.kind(), error.place()), (ErrorKind::Unauthorized, "server"), "{error}");
-    assert_eq!(error.effect(), plimsoll::Effect::None, "the check was not sent");
+    assert_eq!(error.effect(), plimsoll::error::Effect::None, "the check was not sent");
     server.ask::<()>("ACL SETUSER limiter +del");
     eventually("it decides", async || source(&limiter).await == Source::Shared).await;
 }

@@ -2,7 +2,11 @@
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
-use plimsoll::{Decision, Effect, ErrorKind, Limiter, RedisConfig, RedisStore, Resilience};
+use plimsoll::{
+    Decision, Limiter, RedisStore, Resilience,
+    error::{Effect, ErrorKind},
+    redis::RedisConfig,
+};
 use plimsoll_testing::{
     calm::eventually,
     proxy::Proxy,
@@ -22,7 +26,7 @@ async fn limiter(url: &str) -> Limiter {
     let store = RedisStore::connect_with(RedisConfig::url(url).with_settings(config))
         .await
         .expect("a store");
-    Limiter::with(store, Resilience::none())
+    Limiter::with_resilience(store, Resilience::none())
 }
 
 /// More than the first delay before connecting again.

@@ -3,7 +3,7 @@
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use futures_util::future::join_all;
-use plimsoll::{Decision, Key, Limiter, Policy, RedisConfig, RedisStore};
+use plimsoll::{Decision, Key, Limiter, Policy, RedisStore, redis::RedisConfig};
 use plimsoll_testing::{
     calm::eventually,
     servers::{Cluster, Guarded, Server, free_port, until},
@@ -26,7 +26,7 @@ async fn a_cluster_works() {
     .expect("a store");
     assert_works(store.clone()).await;
     // Charges of different keys: all or nothing across slots, by refunds.
-    let limiter = Limiter::with(store, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     let (wide, narrow) = (policy("wide", "10/h"), policy("narrow", "2/h"));
     for (number, expected) in [(0, true), (1, true), (2, false), (3, false)] {
         for other in 0..8_u64 {
@@ -80,7 +80,7 @@ async fn slots_move_under_load() {
         RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(config))
             .await
             .expect("a store");
-    let limiter = Limiter::with(store, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     let policy = policy("p", "100000/h fixed-window");
     let slot: u64 = cluster.nodes[0].ask("CLUSTER KEYSLOT plim:{=alice}:p:f1");
     let mut load = Load::start(&limiter, &policy, "alice");
@@ -155,7 +155,7 @@ async fn nodes_that_were_taken_out_are_forgotten() {
         RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(config))
             .await
             .expect("a store");
-    let limiter = Limiter::with(store, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     let policy = policy("p", "1000/h");
     for (slot, extra) in slots.iter().zip(&extras) {
         let mut keys = (0..).map(|number| format!("k{number}"));
@@ -222,7 +222,7 @@ async fn nodes_that_leave_out_their_address() {
         RedisStore::connect_with(RedisConfig::cluster([nodes[0].url()]).with_settings(config))
             .await
             .expect("a store");
-    let limiter = Limiter::with(store, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     let policy = policy("p", "1000/h");
     let ask_all = async || {
         for key in 0..40_u64 {
@@ -262,7 +262,7 @@ async fn nodes_are_asked_for_the_slots_in_an_interval() {
         RedisStore::connect_with(RedisConfig::cluster(cluster.urls()).with_settings(config))
             .await
             .expect("a store");
-    let limiter = Limiter::with(store, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     let policy = policy("p", "100000/h fixed-window");
     let mut load = Load::start(&limiter, &policy, "alice");
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -300,7 +300,7 @@ async fn sentinel_promotes_a_replica_under_load() {
         .await
         .expect("a store");
     assert_works(store.clone()).await;
-    let limiter = Limiter::with(store, plimsoll::Resilience::none());
+    let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     let policy: Policy = policy("p", "500/h");
     let mut load = Load::start(&limiter, &policy, "alice");
     tokio::time::sleep(Duration::from_millis(300)).await;

@@ -2,7 +2,10 @@
 //! as it is. A state whose number is just in bounds is decided.
 
 use plimsoll::{
-    Effect, ErrorKind, Limiter, ManualClock, Policy, RedisConfig, RedisStore, Resilience,
+    Limiter, Policy, RedisStore, Resilience,
+    clock::ManualClock,
+    error::{Effect, ErrorKind},
+    redis::RedisConfig,
 };
 use plimsoll_testing::{policy, servers::Server};
 
@@ -131,7 +134,10 @@ impl Keys {
         let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(config))
             .await
             .expect("a store");
-        Self { server, limiter: Limiter::with(store.with_test_clock(clock), Resilience::none()) }
+        Self {
+            server,
+            limiter: Limiter::with_resilience(store.with_test_clock(clock), Resilience::none()),
+        }
     }
 
     fn set(&self, layout: &Layout, state: &[u8]) {

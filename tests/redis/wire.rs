@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll::{Charge, Limiter, Policy, RedisConfig, RedisStore};
+use plimsoll::{Charge, Limiter, Policy, RedisStore, redis::RedisConfig};
 use plimsoll_testing::servers::Server;
 
 use crate::{patient, policy};
@@ -10,7 +10,7 @@ use crate::{patient, policy};
 #[tokio::test]
 async fn a_check_is_one_command() {
     let server = Server::start();
-    let limiter = Limiter::with(
+    let limiter = Limiter::with_resilience(
         RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
             .await
             .expect("a store"),
@@ -117,7 +117,7 @@ fn only_commands_of_redis_6_2() {
 #[tokio::test]
 async fn keys_are_small() {
     let server = Server::start();
-    let limiter = Limiter::with(
+    let limiter = Limiter::with_resilience(
         RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
             .await
             .expect("a store"),
@@ -149,8 +149,11 @@ async fn a_log_has_at_most_10_001_records() {
     let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
         .await
         .expect("a store");
-    let clock = plimsoll::ManualClock::at(1_700_000_000_000_000);
-    let limiter = Limiter::with(store.with_test_clock(clock.clone()), plimsoll::Resilience::none());
+    let clock = plimsoll::clock::ManualClock::at(1_700_000_000_000_000);
+    let limiter = Limiter::with_resilience(
+        store.with_test_clock(clock.clone()),
+        plimsoll::Resilience::none(),
+    );
     let policy = policy("log", "60000/min");
     for _ in 0..25_000 {
         // Sixty seconds have 20,000 such times.
@@ -169,8 +172,11 @@ async fn a_log_of_forced_charges_has_at_most_20_001_records() {
     let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
         .await
         .expect("a store");
-    let clock = plimsoll::ManualClock::at(1_700_000_000_000_000);
-    let limiter = Limiter::with(store.with_test_clock(clock.clone()), plimsoll::Resilience::none());
+    let clock = plimsoll::clock::ManualClock::at(1_700_000_000_000_000);
+    let limiter = Limiter::with_resilience(
+        store.with_test_clock(clock.clone()),
+        plimsoll::Resilience::none(),
+    );
     let policy = policy("log", "10/s");
     // Times of 1/10,000 of the window are 100 us long.
     for micros in std::iter::repeat_n(1, 11_000).chain(std::iter::repeat_n(50, 19_000)) {
@@ -188,8 +194,11 @@ async fn logs_are_compact() {
     let store = RedisStore::connect_with(RedisConfig::url(server.url()).with_settings(patient()))
         .await
         .expect("a store");
-    let clock = plimsoll::ManualClock::at(1_700_000_000_000_000);
-    let limiter = Limiter::with(store.with_test_clock(clock.clone()), plimsoll::Resilience::none());
+    let clock = plimsoll::clock::ManualClock::at(1_700_000_000_000_000);
+    let limiter = Limiter::with_resilience(
+        store.with_test_clock(clock.clone()),
+        plimsoll::Resilience::none(),
+    );
     let size = |name: &str| -> f64 {
         let keys = server.keys();
         let find = |key: &&Vec<u8>| String::from_utf8_lossy(key).contains(&format!(":{name}:"));

@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use plimsoll::{
-    Limiter, RedisConfig, RedisStore, Resilience,
+    Limiter, RedisStore, Resilience,
+    redis::RedisConfig,
     store::{BreakerStatus, Source, Store},
 };
 use plimsoll_testing::{
@@ -33,7 +34,7 @@ async fn a_wrapped_cluster_has_a_breaker_for_each_node() {
     );
 
     // A dead node refuses connections at once, and a late one is not dead.
-    let limiter = Limiter::with(wrapped, Resilience::default().deadline(PATIENCE));
+    let limiter = Limiter::with_resilience(wrapped, Resilience::default().deadline(PATIENCE));
     cluster.nodes[2].kill();
     let opens = async || {
         let _ = limiter.check(nodes[2].clone()).await;
@@ -61,7 +62,7 @@ async fn a_wrapped_store_is_leased_as_it_is() {
     assert_eq!(wrapped.description(), description);
 
     let requests = wrapped.requests();
-    let limiter = Limiter::with(wrapped, Resilience::default().deadline(PATIENCE));
+    let limiter = Limiter::with_resilience(wrapped, Resilience::default().deadline(PATIENCE));
     let policy = policy("leased", "600000/10min token-bucket(600000) leased(30s)");
     let mut checks = 0;
     while limiter.status().leased_units < 20 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Effect, OnFailure, Reserve, Resilience, store::Source};
+use plimsoll::{OnFailure, Resilience, error::Effect, limiter::Reserved, store::Source};
 use plimsoll_testing::policy;
 use tokio::{
     runtime::{Builder, Runtime},
@@ -123,7 +123,7 @@ async fn a_refund_that_fails_does_not_keep_the_difference_of_another_charge_from
     let bench = without_breaker();
     let (small, large) = (policy("small", "100/h"), policy("large", "100/h"));
     let charges = [small.charge("alice", 1), large.charge("alice", 20)];
-    let Ok(Reserve::Held(held)) = bench.limiter.reserve(charges).await else { panic!("not held") };
+    let Ok(Reserved::Held(held)) = bench.limiter.reserve(charges).await else { panic!("not held") };
     bench.remote.set(Mood::Down);
     held.settle(11).await.expect_err("the rest of the large one cannot be refunded");
     bench.heal(&small).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Decision, Limiter, ManualClock, Resilience, store::Source};
+use plimsoll::{Decision, Limiter, Resilience, clock::ManualClock, store::Source};
 use plimsoll_testing::policy;
 
 use crate::{
@@ -46,7 +46,7 @@ async fn a_blocked_key_costs_the_store_a_call_each_second() {
 async fn a_block_and_its_end_show_in_all_processes() {
     let clock = ManualClock::at(START);
     let (here, remote) = cached(&clock);
-    let there = Limiter::with(remote, Resilience::default().clock(clock.clone()));
+    let there = Limiter::with_resilience(remote, Resilience::default().clock(clock.clone()));
     let policy = policy("p", "10/s");
     let charge = || policy.charge("alice", 1);
     for limiter in [&here, &there] {

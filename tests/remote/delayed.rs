@@ -9,7 +9,9 @@ use std::{
 };
 
 use plimsoll::{
-    Charge, Charges, Error, ManualClock,
+    Charge, Error,
+    clock::ManualClock,
+    policy::Charges,
     store::{Answer, Request, Store, StoreReply},
 };
 

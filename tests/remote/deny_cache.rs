@@ -7,7 +7,9 @@ use std::{
 };
 
 use plimsoll::{
-    Charge, Decision, Limiter, ManualClock, Reserve, Resilience,
+    Charge, Decision, Limiter, Resilience,
+    clock::ManualClock,
+    limiter::Reserved,
     store::{Answer, Request, Source, Store, Verdict},
 };
 use plimsoll_testing::policy;
@@ -21,7 +23,8 @@ pub(crate) const START: u64 = 1_700_000_000_000_000;
 
 pub(crate) fn cached(clock: &ManualClock) -> (Limiter, Remote) {
     let remote = Remote::new(clock);
-    let limiter = Limiter::with(remote.clone(), Resilience::default().clock(clock.clone()));
+    let limiter =
+        Limiter::with_resilience(remote.clone(), Resilience::default().clock(clock.clone()));
     (limiter, remote)
 }
 
@@ -302,7 +305,8 @@ async fn a_denial_of_the_fallback_is_not_cached() {
 async fn without_deny_cache_each_check_is_sent() {
     let clock = ManualClock::at(START);
     let remote = Remote::new(&clock);
-    let limiter = Limiter::with(remote.clone(), Resilience::default().without_deny_cache());
+    let limiter =
+        Limiter::with_resilience(remote.clone(), Resilience::default().without_deny_cache());
     let policy = policy("p", "1/h");
     for _ in 0..10 {
         let _ = limiter.check(policy.charge("alice", 1)).await.unwrap();
@@ -316,7 +320,7 @@ async fn a_denial_in_flight_does_not_outlive_a_refund() {
     let clock = ManualClock::at(START);
     let (limiter, remote) = cached(&clock);
     let policy = policy("p", "5/h");
-    let Reserve::Held(held) = limiter.reserve(policy.charge("alice", 2)).await.unwrap() else {
+    let Reserved::Held(held) = limiter.reserve(policy.charge("alice", 2)).await.unwrap() else {
         panic!("two are free")
     };
     remote.set(Mood::Late);
@@ -335,7 +339,8 @@ async fn a_denial_does_not_outlive_an_abandoned_change() {
     for given_up in [true, false] {
         let clock = ManualClock::at(START);
         let remote = DelayedResets::new(&clock);
-        let limiter = Limiter::with(remote.clone(), Resilience::default().clock(clock.clone()));
+        let limiter =
+            Limiter::with_resilience(remote.clone(), Resilience::default().clock(clock.clone()));
         let policy = policy("p", "1/h");
         spend(&limiter, policy.charge("alice", 1)).await;
         let mut reset = Box::pin(limiter.reset(policy.charge("alice", 0)));
@@ -359,7 +364,7 @@ async fn a_denial_does_not_outlive_a_change_that_arrives_late() {
     for (resilience, doubt) in [(Resilience::default(), 100), (patient, 600)] {
         let clock = ManualClock::at(START);
         let remote = DelayedResets::late(&clock);
-        let limiter = Limiter::with(remote.clone(), resilience.clock(clock.clone()));
+        let limiter = Limiter::with_resilience(remote.clone(), resilience.clock(clock.clone()));
         let policy = policy("p", "1/h");
         spend(&limiter, policy.charge("alice", 1)).await;
         let mut reset = Box::pin(limiter.reset(policy.charge("alice", 0)));
@@ -426,7 +431,7 @@ async fn a_wait_from_the_cache_is_long_enough() {
         let (remote, is_far) = (Remote::new(&clock), Arc::new(AtomicBool::new(true)));
         let store =
             Distant { remote: remote.clone(), clock: clock.clone(), is_far: Arc::clone(&is_far) };
-        let limiter = Limiter::with(store, Resilience::default().clock(clock.clone()));
+        let limiter = Limiter::with_resilience(store, Resilience::default().clock(clock.clone()));
         let policy = policy("p", quota);
         spend(&limiter, policy.charge("alice", 2)).await;
         let (wait, source) = denied(&limiter, policy.charge("alice", 1)).await;

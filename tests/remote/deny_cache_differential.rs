@@ -3,8 +3,10 @@
 use std::{collections::HashMap, future::Future, time::Duration};
 
 use plimsoll::{
-    Algorithm, Charge, Decision, Limiter, ManualClock, Outcome, Policy, Quota, Reservation,
-    Resilience,
+    Algorithm, Charge, Decision, Limiter, Policy, Quota, Resilience,
+    clock::ManualClock,
+    decision::Outcome,
+    limiter::Reservation,
     store::{Source, Verdict},
 };
 use plimsoll_testing::{CaseCounts, algorithms::with_parameters, seed};
@@ -164,8 +166,9 @@ impl<'t> Play<'t> {
     fn new(algorithm: Algorithm, tally: &'t CaseCounts) -> Self {
         let clock = ManualClock::at(START);
         let store = DelayedResets::new(&clock);
-        let with = Limiter::with(store.clone(), Resilience::default().clock(clock.clone()));
-        let without = Limiter::with(Remote::new(&clock), Resilience::none());
+        let with =
+            Limiter::with_resilience(store.clone(), Resilience::default().clock(clock.clone()));
+        let without = Limiter::with_resilience(Remote::new(&clock), Resilience::none());
         let quota = |limit| Self::quota(algorithm, limit, 1_000_000);
         let policies = [("first", 8), ("second", 5)]
             .map(|(name, limit)| Policy::new(name, quota(limit)).unwrap());
@@ -327,7 +330,7 @@ impl<'t> Play<'t> {
     }
 
     fn now(&self) -> u64 {
-        use plimsoll::Clock;
+        use plimsoll::clock::Clock;
         self.clock.now().as_micros()
     }
 

@@ -2,8 +2,12 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, future::join_all};
 use plimsoll::{
-    Algorithm, BreakerConfig, Charge, Charges, Decision, Limiter, ManualClock, MemoryConfig,
-    OnFailure, Policy, Reservation, Reserve, Resilience,
+    Algorithm, Charge, Decision, Limiter, OnFailure, Policy, Resilience,
+    clock::ManualClock,
+    limiter::{Reservation, Reserved},
+    memory::MemoryConfig,
+    policy::Charges,
+    resilience::BreakerConfig,
     store::{BreakerStatus, Source},
 };
 use plimsoll_testing::policy;
@@ -28,7 +32,7 @@ impl Bench {
         let clock = ManualClock::at(START);
         let remote = Remote::new(&clock);
         let resilience = resilience.clock(clock.clone());
-        Self { limiter: Limiter::with(remote.clone(), resilience), remote, clock }
+        Self { limiter: Limiter::with_resilience(remote.clone(), resilience), remote, clock }
     }
 
     pub(crate) async fn check<'p>(&self, charge: Charge<'p>) -> Decision<'p> {
@@ -71,8 +75,8 @@ impl Bench {
     /// Units that are held.
     pub(crate) async fn hold(&self, charge: Charge<'_>) -> Reservation {
         match self.limiter.reserve(charge).await.expect("it falls back") {
-            Reserve::Held(held) => held,
-            Reserve::Denied(denied) => panic!("{denied:?}"),
+            Reserved::Held(held) => held,
+            Reserved::Denied(denied) => panic!("{denied:?}"),
         }
     }
 
@@ -111,7 +115,7 @@ async fn no_check_waits_longer_than_the_deadline() {
                 bench.remote.set(mood);
                 let start = Instant::now();
                 let held = bench.limiter.reserve(charges).await.expect("it falls back");
-                assert!(matches!(held, Reserve::Held(_)));
+                assert!(matches!(held, Reserved::Held(_)));
                 assert!(start.elapsed() <= deadline, "{quota}: {:?}", start.elapsed());
             }
         }
@@ -329,7 +333,7 @@ async fn units_of_an_outage_are_charged_once() {
         bench.remote.set(Mood::Down);
         assert_eq!(bench.admitted(&policy, 20).await, 5, "{kind}: half of the limit");
         let reserve = bench.limiter.reserve(policy.charge("alice", 1)).await.unwrap();
-        assert!(matches!(reserve, Reserve::Denied(_)), "{kind}: the share is spent");
+        assert!(matches!(reserve, Reserved::Denied(_)), "{kind}: the share is spent");
         bench.heal(&policy).await;
         let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
         assert_eq!(peek.source(), Source::Shared);
@@ -347,7 +351,7 @@ async fn refunded_units_of_an_outage_are_not_charged() {
     let policy = policy("p", "10/h");
     bench.remote.set(Mood::Down);
     for kept in [true, false, true, false, false] {
-        let Reserve::Held(held) = bench.limiter.reserve(policy.charge("alice", 2)).await.unwrap()
+        let Reserved::Held(held) = bench.limiter.reserve(policy.charge("alice", 2)).await.unwrap()
         else {
             panic!("4 are kept of 10")
         };
@@ -367,7 +371,7 @@ async fn a_refund_of_units_that_the_store_may_count_frees_nothing() {
     let bench = Bench::new(1);
     let policy = policy("p", "10/h");
     bench.remote.set(Mood::Mute);
-    let Reserve::Held(held) = bench.limiter.reserve(policy.charge("alice", 4)).await.unwrap()
+    let Reserved::Held(held) = bench.limiter.reserve(policy.charge("alice", 4)).await.unwrap()
     else {
         panic!("the fallback admits it")
     };
@@ -422,7 +426,7 @@ async fn an_outage_admits_no_more_than_the_bound() {
                     let resilience =
                         Resilience::default().instances(INSTANCES).clock(clock.clone());
                     Bench {
-                        limiter: Limiter::with(remote.clone(), resilience),
+                        limiter: Limiter::with_resilience(remote.clone(), resilience),
                         remote: remote.clone(),
                         clock: clock.clone(),
                     }
@@ -434,7 +438,7 @@ async fn an_outage_admits_no_more_than_the_bound() {
             for (number, mood) in moods.enumerate() {
                 remote.set(mood);
                 if loses_data && number == 4 {
-                    let stranger = Limiter::with(remote.clone(), Resilience::none());
+                    let stranger = Limiter::with_resilience(remote.clone(), Resilience::none());
                     stranger.reset(policy.charge("alice", 0)).await.expect("it is well");
                 }
                 for bench in &limiters {

@@ -9,7 +9,11 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Effect, ErrorKind, Limiter, Policy, RedisConfig, RedisStore, Resilience};
+use plimsoll::{
+    Limiter, Policy, RedisStore, Resilience,
+    error::{Effect, ErrorKind},
+    redis::RedisConfig,
+};
 use plimsoll_testing::{
     policy,
     servers::{PATIENCE, Server},
@@ -84,7 +88,7 @@ async fn errors_say_whether_something_may_have_been_done() {
         for _ in 0..50 {
             let config = RedisConfig::url(server.url()).with_settings(config.clone());
             if let Ok(store) = RedisStore::connect_with(config).await {
-                return Limiter::with(store, Resilience::none());
+                return Limiter::with_resilience(store, Resilience::none());
             }
         }
         panic!("no store");
@@ -121,7 +125,8 @@ async fn an_attacker_costs_the_server_next_to_nothing() {
         .await
         .expect("a store");
     // A late server is no outage here: an instance without it would admit 5 more.
-    let limiter = Limiter::with(store, Resilience::default().deadline(Duration::from_secs(20)));
+    let limiter =
+        Limiter::with_resilience(store, Resilience::default().deadline(Duration::from_secs(20)));
     let policy = policy("p", "5/h");
     // The server knows the script.
     assert!(limiter.check(policy.charge("nobody", 1)).await.expect("decided").is_allowed());

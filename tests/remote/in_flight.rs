@@ -10,9 +10,12 @@ use std::{
 };
 
 use plimsoll::{
-    Limiter, ManualClock, Mark, MemoryConfig, MemoryStore, Policy, Quota, Reserve, Resilience,
-    Standing, Timestamp, TokioClock,
-    store::{Answer, ChargeReply, Request, Source, Store, StoreReply, Verdict},
+    Limiter, MemoryStore, Policy, Quota, Resilience,
+    clock::{ManualClock, Timestamp, TokioClock},
+    decision::Standing,
+    limiter::Reserved,
+    memory::MemoryConfig,
+    store::{Answer, ChargeReply, Mark, Request, Source, Store, StoreReply, Verdict},
 };
 use plimsoll_testing::seed::{self, Random};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -190,7 +193,7 @@ async fn play(seed: u64, mutant: Mutant) -> (u64, u64, u64, usize) {
     let (mut tasks, mut random, mut limiters) = (Vec::new(), Random(seed), Vec::new());
     for process in 0..PROCESSES {
         let cut_until = Arc::new(Mutex::new(Instant::now()));
-        let limiter = Limiter::with(
+        let limiter = Limiter::with_resilience(
             Instance {
                 shared: Arc::clone(&shared),
                 cut_until: Arc::clone(&cut_until),
@@ -213,7 +216,7 @@ async fn play(seed: u64, mutant: Mutant) -> (u64, u64, u64, usize) {
                     else {
                         continue;
                     };
-                    let Reserve::Held(held) = reserved.expect("an answer") else { continue };
+                    let Reserved::Held(held) = reserved.expect("an answer") else { continue };
                     // The unit of a check whose answer took so long may have expired.
                     if asked.elapsed() > EXPIRY / 16 {
                         drop(held);
@@ -293,16 +296,16 @@ async fn the_model_finds_what_others_do_wrong() {
 #[tokio::test(start_paused = true)]
 async fn units_in_flight_outlast_an_outage() {
     let remote = Remote::new(&ManualClock::at(1_700_000_000_000_000));
-    let observer = Limiter::with(remote.clone(), Resilience::none());
-    let limiter = Limiter::with(remote.clone(), Resilience::default());
+    let observer = Limiter::with_resilience(remote.clone(), Resilience::none());
+    let limiter = Limiter::with_resilience(remote.clone(), Resilience::default());
     let jobs = Policy::new("jobs", Quota::concurrent(3)).expect("valid");
     let free = async || {
         let peek = observer.peek(jobs.charge("all", 0)).await.expect("an answer");
         peek.binding().expect("a charge").standing().remaining()
     };
     let hold = async || match limiter.reserve(jobs.charge("all", 1)).await.expect("an answer") {
-        Reserve::Held(held) => Some(held),
-        Reserve::Denied(_) => None,
+        Reserved::Held(held) => Some(held),
+        Reserved::Denied(_) => None,
     };
     let (first, second) = (hold().await, hold().await);
     assert_eq!(free().await, 1);
@@ -328,14 +331,14 @@ async fn units_in_flight_outlast_an_outage() {
 #[tokio::test(start_paused = true)]
 async fn units_refunded_during_an_outage_are_released_after_it() {
     let remote = Remote::new(&ManualClock::at(1_700_000_000_000_000));
-    let observer = Limiter::with(remote.clone(), Resilience::none());
-    let limiter = Limiter::with(remote.clone(), Resilience::default());
+    let observer = Limiter::with_resilience(remote.clone(), Resilience::none());
+    let limiter = Limiter::with_resilience(remote.clone(), Resilience::default());
     let jobs = Policy::new("jobs", Quota::concurrent(3)).expect("valid");
     let mut held = Vec::new();
     for _ in 0..3 {
         match limiter.reserve(jobs.charge("all", 1)).await.expect("an answer") {
-            Reserve::Held(unit) => held.push(unit),
-            Reserve::Denied(denied) => panic!("{denied:?}"),
+            Reserved::Held(unit) => held.push(unit),
+            Reserved::Denied(denied) => panic!("{denied:?}"),
         }
     }
     remote.set(Mood::Down);
@@ -375,7 +378,7 @@ async fn releases_travel_together_and_are_at_most_one_round_trip_late() {
     let releases = Arc::default();
     let clock = MemoryConfig::default().clock(TokioClock::new());
     let store = Distant { store: MemoryStore::new(clock), releases: Arc::clone(&releases) };
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     let quota = Quota::concurrent(1_000).expires(Duration::from_secs(3_600)).expect("in bounds");
     let jobs = Policy::new("jobs", quota).expect("valid");
     let mut held = Vec::new();

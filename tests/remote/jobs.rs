@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use plimsoll::{Decision, ErrorKind, OnFailure, Resilience, store::Source};
+use plimsoll::{Decision, OnFailure, Resilience, error::ErrorKind, store::Source};
 use plimsoll_testing::policy;
 use tokio::time::{Instant, sleep};
 
@@ -163,7 +163,7 @@ async fn spend_a_day(call: Call, processes: usize) -> Vec<u64> {
     // Each process has a fallback of its own.
     let process = || {
         let resilience = Resilience::default().clock(bench.clock.clone());
-        plimsoll::Limiter::with(bench.remote.clone(), resilience)
+        plimsoll::Limiter::with_resilience(bench.remote.clone(), resilience)
     };
     let limiters: Vec<_> = (0..processes).map(|_| process()).collect();
     tokio::join!(join_all(limiters.iter().map(job)), store).0

@@ -10,7 +10,11 @@ use std::{
 
 use futures_util::future::join_all;
 use plimsoll::{
-    Algorithm, Charge, Charges, Decision, Effect, Limiter, ManualClock, Quota, Reserve, Resilience,
+    Algorithm, Charge, Decision, Limiter, Quota, Resilience,
+    clock::ManualClock,
+    error::Effect,
+    limiter::Reserved,
+    policy::Charges,
     store::{Answer, Request, Source, Store, Traits, Verdict},
 };
 use plimsoll_testing::policy;
@@ -98,13 +102,13 @@ impl Case {
         let store =
             Logged { remote: Remote::new(&clock), requests: Arc::default(), delay: Arc::default() };
         let resilience = change(Resilience::default().clock(clock.clone()));
-        Self { limiter: Limiter::with(store.clone(), resilience), clock, store }
+        Self { limiter: Limiter::with_resilience(store.clone(), resilience), clock, store }
     }
 
     /// Another process over the same store.
     fn process(&self) -> Limiter {
         let resilience = Resilience::default().clock(self.clock.clone());
-        Limiter::with(self.store.clone(), resilience)
+        Limiter::with_resilience(self.store.clone(), resilience)
     }
 
     async fn check<'p>(&self, charges: impl Into<Charges<'p>>) -> Decision<'p> {
@@ -127,7 +131,7 @@ impl Case {
 
     /// Returns how many units the store says are free.
     async fn free_in_store(&self, charge: Charge<'_>) -> u64 {
-        let stranger = Limiter::with(self.store.remote.clone(), Resilience::none());
+        let stranger = Limiter::with_resilience(self.store.remote.clone(), Resilience::none());
         let decision = stranger.peek(charge).await.expect("a standing");
         decision.binding().expect("one charge").standing().remaining()
     }
@@ -314,7 +318,7 @@ async fn a_check_of_several_charges_spends_and_refunds_units_of_the_stocks() {
     }
     let before = case.limiter.status().leased_units;
     let charges = [both[0].charge("all", 1), both[1].charge("all", 2)];
-    let Reserve::Held(slot) = case.limiter.reserve(charges).await.unwrap() else {
+    let Reserved::Held(slot) = case.limiter.reserve(charges).await.unwrap() else {
         panic!("units are free")
     };
     assert_eq!(slot.receipt().source(), Source::Leased);
@@ -332,14 +336,16 @@ async fn a_refund_returns_the_units_to_the_stock_while_the_lease_is_open() {
     }
     case.warm_up(policy.charge("alice", 1)).await;
     let before = case.limiter.status().leased_units;
-    let Reserve::Held(slot) = case.limiter.reserve(policy.charge("alice", 5)).await.unwrap() else {
+    let Reserved::Held(slot) = case.limiter.reserve(policy.charge("alice", 5)).await.unwrap()
+    else {
         panic!("units are free")
     };
     assert_eq!(case.limiter.status().leased_units, before - 5);
     assert_eq!(slot.refund().await.unwrap(), 5);
     assert_eq!(case.limiter.status().leased_units, before);
     // Settled at 2: 3 units return.
-    let Reserve::Held(slot) = case.limiter.reserve(policy.charge("alice", 5)).await.unwrap() else {
+    let Reserved::Held(slot) = case.limiter.reserve(policy.charge("alice", 5)).await.unwrap()
+    else {
         panic!("units are free")
     };
     slot.settle(2).await.unwrap();
@@ -359,7 +365,7 @@ async fn a_refund_after_the_lease_goes_to_the_store() {
         case.warm_up(policy.charge("alice", 1)).await;
         let slot = loop {
             match case.limiter.reserve(policy.charge("alice", 1)).await.unwrap() {
-                Reserve::Held(slot) if slot.receipt().source() == Source::Leased => break slot,
+                Reserved::Held(slot) if slot.receipt().source() == Source::Leased => break slot,
                 _ => {}
             }
         };
@@ -422,12 +428,12 @@ async fn refunds_under_a_token_bucket_leave_paid_debt_out() {
     let mut slots = Vec::new();
     while slots.len() < 200 {
         match case.limiter.reserve(charge(1)).await.unwrap() {
-            Reserve::Held(slot) => slots.push(slot),
-            Reserve::Denied(denied) => panic!("{denied:?}"),
+            Reserved::Held(slot) => slots.push(slot),
+            Reserved::Denied(denied) => panic!("{denied:?}"),
         }
     }
     case.advance(Duration::from_millis(100)).await;
-    let stranger = Limiter::with(case.store.remote.clone(), Resilience::none());
+    let stranger = Limiter::with_resilience(case.store.remote.clone(), Resilience::none());
     assert!(stranger.check(charge(500)).await.unwrap().is_allowed());
     let free = case.free_in_store(charge(1)).await;
     let mut refunded = 0;
@@ -455,7 +461,7 @@ async fn a_refund_of_units_that_were_not_leased_leaves_the_stock_alone() {
     case.store.remote.set(Mood::Down);
     let slot = loop {
         match case.limiter.reserve(policy.charge("alice", 1)).await.unwrap() {
-            Reserve::Held(slot) if slot.receipt().source() == Source::Fallback => break slot,
+            Reserved::Held(slot) if slot.receipt().source() == Source::Fallback => break slot,
             _ => {}
         }
     };
@@ -784,7 +790,7 @@ async fn a_check_that_is_too_large_for_the_stock_leaves_it_and_counts_it_as_free
         let _ = case.check(charge(1)).await;
     }
     case.warm_up(charge(1)).await;
-    let Reserve::Held(slot) = case.limiter.reserve(charge(5)).await.unwrap() else {
+    let Reserved::Held(slot) = case.limiter.reserve(charge(5)).await.unwrap() else {
         panic!("units are free")
     };
     assert_eq!(slot.receipt().source(), Source::Leased);
@@ -902,7 +908,7 @@ impl Store for Unaware {
 async fn a_store_that_does_not_count_leases_is_asked_for_each_check() {
     let Case { clock, store, .. } = Case::new();
     let resilience = Resilience::default().clock(clock.clone());
-    let limiter = Limiter::with(Unaware(store.clone()), resilience);
+    let limiter = Limiter::with_resilience(Unaware(store.clone()), resilience);
     let policy = policy("p", LEASED);
     for _ in 0..50 {
         assert!(limiter.check(policy.charge("alice", 1)).await.expect("an answer").is_allowed());
@@ -972,7 +978,7 @@ async fn a_charge_beyond_the_limit_takes_as_many_units_out_of_the_stock() {
         let held = case.limiter.status().leased_units;
         assert!(held > 20, "{quota}: {held} units in stock");
 
-        let Reserve::Held(slot) = case.limiter.reserve(charge(1)).await.unwrap() else {
+        let Reserved::Held(slot) = case.limiter.reserve(charge(1)).await.unwrap() else {
             panic!("units are in stock")
         };
         slot.settle(2).await.unwrap();

@@ -16,7 +16,10 @@ use std::{
 
 use futures_util::FutureExt;
 use plimsoll::{
-    BreakerConfig, Decision, Error, ErrorKind, Limiter, ManualClock, Policy, Resilience,
+    Decision, Error, Limiter, Policy, Resilience,
+    clock::ManualClock,
+    error::ErrorKind,
+    resilience::BreakerConfig,
     store::{Answer, BreakerStatus, Request, Source, Store},
 };
 use plimsoll_testing::policy;
@@ -100,7 +103,7 @@ async fn every_duration_of_a_breaker_may_be_endless() {
     for (index, set) in settings.into_iter().enumerate() {
         let breaker = set(BreakerConfig::default(), Duration::MAX);
         let resilience = Resilience::none().breaker(breaker);
-        let bench = Bench::with(resilience.fallback(plimsoll::MemoryConfig::default()));
+        let bench = Bench::with(resilience.fallback(plimsoll::memory::MemoryConfig::default()));
         let policy = policy("p", "1000000/min");
         bench.remote.set(Mood::Down);
         bench.admitted(&policy, 50).await;
@@ -119,7 +122,7 @@ async fn every_duration_of_a_breaker_may_be_endless() {
 async fn a_breaker_that_opens_for_no_time_does_not_spin() {
     let breaker = BreakerConfig::default().open(Duration::ZERO);
     let store = Odd::new(Reaction::Normal);
-    let limiter = Limiter::with(store.clone(), Resilience::default().breaker(breaker));
+    let limiter = Limiter::with_resilience(store.clone(), Resilience::default().breaker(breaker));
     let policy = policy("p", "1000000/min");
     store.remote.set(Mood::Down);
     for _ in 0..20 {
@@ -133,7 +136,7 @@ async fn a_breaker_that_opens_for_no_time_does_not_spin() {
 #[tokio::test(start_paused = true)]
 async fn a_store_may_refuse_probes() {
     let store = Odd::new(Reaction::Invalid);
-    let limiter = Limiter::with(store.clone(), Resilience::default());
+    let limiter = Limiter::with_resilience(store.clone(), Resilience::default());
     let policy = policy("p", "1000000/min");
     store.remote.set(Mood::Down);
     for _ in 0..20 {
@@ -155,7 +158,7 @@ async fn a_store_may_refuse_probes() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_panics_at_probes_gets_no_storm_of_them() {
     let store = Odd::new(Reaction::Panic);
-    let limiter = Limiter::with(store.clone(), Resilience::default());
+    let limiter = Limiter::with_resilience(store.clone(), Resilience::default());
     let policy = policy("p", "1000000/min");
     store.remote.set(Mood::Down);
     for _ in 0..10 {
@@ -174,7 +177,7 @@ async fn a_store_that_panics_at_probes_gets_no_storm_of_them() {
 fn a_probe_that_panics_does_not_keep_its_permit() {
     let store = Odd::new(Reaction::Normal);
     let breaker = BreakerConfig::default().open(Duration::from_millis(20));
-    let limiter = Limiter::with(store.clone(), Resilience::default().breaker(breaker));
+    let limiter = Limiter::with_resilience(store.clone(), Resilience::default().breaker(breaker));
     let policy = policy("p", "1000000/min");
     let check = || check(&limiter, &policy).now_or_never().expect("at once").source();
     store.remote.set(Mood::Down);

@@ -9,8 +9,10 @@ use std::{
 };
 
 use plimsoll::{
-    Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota, Reservation, Reserve,
-    Resilience, SystemClock, TokioClock,
+    Limiter, MemoryStore, Policy, Quota, Resilience,
+    clock::{ManualClock, SystemClock, TokioClock},
+    limiter::{Reservation, Reserved},
+    memory::MemoryConfig,
     store::{Answer, Request, Store},
 };
 use plimsoll_testing::{
@@ -37,16 +39,16 @@ struct World {
 impl World {
     fn new(units: u64) -> Self {
         let remote = Remote::new(&ManualClock::at(1_700_000_000_000_000));
-        let limiter = Limiter::with(remote.clone(), Resilience::default());
-        let observer = Limiter::with(remote.clone(), Resilience::none());
+        let limiter = Limiter::with_resilience(remote.clone(), Resilience::default());
+        let observer = Limiter::with_resilience(remote.clone(), Resilience::none());
         let quota = Quota::concurrent(units).expires(Duration::from_secs(60)).expect("in bounds");
         Self { remote, limiter, observer, jobs: Policy::new("jobs", quota).expect("valid") }
     }
 
     async fn hold(&self) -> Reservation {
         match self.limiter.reserve(self.jobs.charge("all", 1)).await.expect("an answer") {
-            Reserve::Held(held) => held,
-            Reserve::Denied(denied) => panic!("{denied:?}"),
+            Reserved::Held(held) => held,
+            Reserved::Denied(denied) => panic!("{denied:?}"),
         }
     }
 
@@ -173,11 +175,11 @@ impl Store for Distant {
 async fn the_end_of_a_limiter_waits_for_releases_in_flight() {
     let clock = MemoryConfig::default().clock(TokioClock::new());
     let store = Distant(Arc::new(MemoryStore::new(clock)));
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     let jobs = Policy::new("jobs", Quota::concurrent(1)).expect("valid");
     for pause in [0, 1, 20, 200] {
         let held = limiter.reserve(jobs.charge("all", 1)).await.expect("an answer");
-        assert!(matches!(held, Reserve::Held(_)));
+        assert!(matches!(held, Reserved::Held(_)));
         drop(held);
         sleep(Duration::from_millis(pause)).await;
         limiter.close().await.expect("an answer");
@@ -192,11 +194,11 @@ async fn the_end_of_a_limiter_waits_for_releases_in_flight() {
 async fn an_instance_has_its_share_of_the_units_in_flight() {
     let remote = Remote::new(&ManualClock::at(1_700_000_000_000_000));
     remote.set(Mood::Down);
-    let limiter = Limiter::with(remote.clone(), Resilience::default().instances(2));
+    let limiter = Limiter::with_resilience(remote.clone(), Resilience::default().instances(2));
     let jobs = Policy::new("jobs", Quota::concurrent(6)).expect("valid");
     let mut held = Vec::new();
     for _ in 0..50 {
-        if let Ok(Reserve::Held(unit)) = limiter.reserve(jobs.charge("all", 1)).await {
+        if let Ok(Reserved::Held(unit)) = limiter.reserve(jobs.charge("all", 1)).await {
             held.push(unit);
         }
     }
@@ -204,7 +206,7 @@ async fn an_instance_has_its_share_of_the_units_in_flight() {
     // Released units are free again, without the store.
     drop(held.pop());
     let again = limiter.reserve(jobs.charge("all", 1)).await.expect("an answer");
-    assert!(matches!(again, Reserve::Held(_)));
+    assert!(matches!(again, Reserved::Held(_)));
 }
 
 /// The units of a runtime that is not polled any more, while another one is.
@@ -220,12 +222,12 @@ fn a_runtime_that_stands_still_lets_no_unit_expire() {
 /// Returns an error if a unit has expired.
 fn hold_in_still_runtime() -> Result<(), String> {
     let store = Remote::with_clock(SystemClock::new());
-    let limiter = Limiter::with(store, Resilience::none());
+    let limiter = Limiter::with_resilience(store, Resilience::none());
     let quota = Quota::concurrent(2).expires(Duration::from_secs(1)).expect("in bounds");
     let jobs = Policy::new("jobs", quota).expect("valid");
     let still = current_thread();
     let held = still.block_on(limiter.reserve(jobs.charge("all", 1))).expect("an answer");
-    assert!(matches!(held, Reserve::Held(_)));
+    assert!(matches!(held, Reserved::Held(_)));
     let runtime = current_thread();
     let judged = runtime.block_on(async {
         let start = Instant::now();
@@ -249,7 +251,8 @@ fn hold_in_still_runtime() -> Result<(), String> {
 #[test]
 fn a_unit_that_expires_before_its_answer_is_polled_is_not_used() {
     let remote = Remote::with_clock(SystemClock::new());
-    let [limiter, other] = [(); 2].map(|()| Limiter::with(remote.clone(), Resilience::none()));
+    let [limiter, other] =
+        [(); 2].map(|()| Limiter::with_resilience(remote.clone(), Resilience::none()));
     let quota = Quota::concurrent(1).expires(Duration::from_secs(1)).expect("in bounds");
     let jobs = Policy::new("jobs", quota).expect("valid");
     let (runtime, of_other) = (current_thread(), current_thread());
@@ -258,9 +261,9 @@ fn a_unit_that_expires_before_its_answer_is_polled_is_not_used() {
     runtime.block_on(async { assert!(futures_util::poll!(&mut check).is_pending()) });
     thread::sleep(Duration::from_millis(1_100));
     let held = of_other.block_on(other.reserve(jobs.charge("all", 1))).expect("an answer");
-    assert!(matches!(held, Reserve::Held(_)), "it has expired");
+    assert!(matches!(held, Reserved::Held(_)), "it has expired");
     let denied = runtime.block_on(check).expect("an answer");
-    assert!(matches!(denied, Reserve::Denied(_)), "two requests with one unit");
+    assert!(matches!(denied, Reserved::Denied(_)), "two requests with one unit");
     drop(held);
     // A late answer is no denial if the unit is free.
     let mut check = Box::pin(limiter.reserve(jobs.charge("all", 1)));
@@ -274,5 +277,5 @@ fn a_unit_that_expires_before_its_answer_is_polled_is_not_used() {
     runtime.block_on(async { assert!(futures_util::poll!(&mut check).is_pending()) });
     thread::sleep(Duration::from_millis(200));
     let held = runtime.block_on(check).expect("an answer");
-    assert!(matches!(held, Reserve::Held(_)));
+    assert!(matches!(held, Reserved::Held(_)));
 }

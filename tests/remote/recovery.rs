@@ -23,7 +23,8 @@ async fn idle_instances_share_the_limit_again() {
         let mut limiters = Vec::new();
         for _ in 0..INSTANCES {
             let store = RedisStore::connect(&server.url()).await.expect("a store");
-            limiters.push(Limiter::with(store, Resilience::default().instances(INSTANCES)));
+            limiters
+                .push(Limiter::with_resilience(store, Resilience::default().instances(INSTANCES)));
         }
         let policy = policy("p", &format!("{LIMIT}/h"));
         server.kill();

@@ -7,7 +7,10 @@ use std::sync::{
 };
 
 use plimsoll::{
-    Charge, Clock, Error, ErrorKind, Key, ManualClock, MemoryConfig, MemoryStore,
+    Charge, Error, Key, MemoryStore,
+    clock::{Clock, ManualClock},
+    error::ErrorKind,
+    memory::MemoryConfig,
     store::{Answer, Request, Source, Store, Traits},
 };
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience};
+use plimsoll::{Limiter, Policy, RedisStore, Resilience, redis::RedisConfig};
 use plimsoll_testing::{
     calm::eventually,
     seed::Random,
@@ -41,7 +41,7 @@ async fn nothing_is_left_behind() {
     let store = RedisStore::connect_with(RedisConfig::url(&url).with_settings(config))
         .await
         .expect("a store");
-    let limiter = Limiter::with(store, Resilience::default().instances(3));
+    let limiter = Limiter::with_resilience(store, Resilience::default().instances(3));
     let policy = Policy::new("p", "50/s").expect("a name");
 
     let mut random = Random::new("soak");

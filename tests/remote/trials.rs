@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Resilience, TrialCounts, store::Source};
+use plimsoll::{Resilience, policy::TrialCounts, store::Source};
 use plimsoll_testing::policy;
 
 use crate::{fallback::Bench, remote::Mood};

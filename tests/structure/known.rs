@@ -7,6 +7,7 @@ pub(crate) const SMALL: &[(&str, &str)] = &[
     ("algorithm/sliding_counter", "the counters are in periods.rs"),
     ("algorithm/sliding_log", "the log is in ring.rs"),
     ("guide", "the pages of the guide"),
+    ("middleware/misuse", "a search that the first requests make, apart from their path"),
     ("random", "the crate's one source of random numbers"),
     ("remote/fingerprint", "the hash by which both the deny cache and the leases find a charge"),
     ("runtime/moving_average", "the average of the times of the store and of this process"),

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use plimsoll::{Decision, Outcome, OutcomeKind};
+use plimsoll::{
+    Decision,
+    decision::{Outcome, OutcomeKind},
+};
 
 use tokio::time::Instant;
 

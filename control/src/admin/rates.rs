@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::OutcomeKind;
+use plimsoll::decision::OutcomeKind;
 
 /// The time of one sample.
 pub(super) const SAMPLE: Duration = Duration::from_secs(5);

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use http::{HeaderValue, header::COOKIE, request::Parts};
 use plimsoll::{
-    Identity, Key,
+    Key,
     by::{self, ClientIp},
+    key::Identity,
 };
 
 use super::{Claims, spec::KeySpec};

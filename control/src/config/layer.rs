@@ -8,7 +8,7 @@ use std::{
 
 use http::{Request, Response};
 use http_body::Body;
-use plimsoll::{RateLimit, ResponseBody, ResponseFuture};
+use plimsoll::layer::{RateLimit, ResponseBody, ResponseFuture};
 use tower_layer::Layer;
 use tower_service::Service;
 

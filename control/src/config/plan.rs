@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use plimsoll::{Charges, Policy, by::ClientIp};
+use plimsoll::{Policy, by::ClientIp, policy::Charges};
 
 use super::{
     document::{At, MAX_MISTAKES, Mistake},

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use http::{Method, request::Parts};
-use plimsoll::{Limiter, RateLimitLayer, Rule, Tiers, by::ClientIp, cost, route};
+use plimsoll::{Limiter, RateLimitLayer, Rule, by::ClientIp, cost, route, rule::Tiers};
 
 use super::{
     Claims,
@@ -95,7 +95,7 @@ fn make(
     for trial in &spec.trials {
         rule = rule.trial(policies.get(&trial.value)?.policy().clone());
     }
-    rule = set(rule, spec.on_failure, Rule::with_on_failure);
+    rule = set(rule, spec.on_failure, Rule::on_failure);
     Some(if spec.shadow { rule.shadow() } else { rule })
 }
 
@@ -144,7 +144,7 @@ impl Choice {
         let Some(tier) = self.tier.clone() else {
             return Rule::new(otherwise, move |parts| key(parts));
         };
-        let tiers = self.tiers.iter().fold(Tiers::<String>::or_else(otherwise), |tiers, it| {
+        let tiers = self.tiers.iter().fold(Tiers::<String>::new(otherwise), |tiers, it| {
             tiers.tier(it.0.clone(), it.1.policy().clone())
         });
         tiers.rule(move |parts| tier_of(&tier, parts).map(str::to_owned), move |parts| key(parts))

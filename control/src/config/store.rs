@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use plimsoll::{Error, Limiter, MemoryConfig, MemoryStore, RedisConfig, RedisStore, Resilience};
+use plimsoll::{
+    Error, Limiter, MemoryStore, RedisStore, Resilience, memory::MemoryConfig, redis::RedisConfig,
+};
 use plimsoll_regions::{Regions, RegionsConfig};
 
 use super::{
@@ -106,9 +108,11 @@ impl StoreConfig {
     pub async fn connect(&self) -> Result<Limiter, Error> {
         let resilience = self.resilience.clone();
         Ok(match self.stores.clone() {
-            Stores::Memory(config) => Limiter::with(MemoryStore::new(config), resilience),
+            Stores::Memory(config) => {
+                Limiter::with_resilience(MemoryStore::new(config), resilience)
+            }
             Stores::Redis(config) => {
-                Limiter::with(RedisStore::connect_with(config).await?, resilience)
+                Limiter::with_resilience(RedisStore::connect_with(config).await?, resilience)
             }
             Stores::Regions(stores) => {
                 let RegionStores { local, home, config } = *stores;
@@ -121,7 +125,7 @@ impl StoreConfig {
                 };
                 let local = RedisStore::connect_with(local).await.map_err(of("local"))?;
                 let home = RedisStore::connect_with(home).await.map_err(of("home"))?;
-                Limiter::with(Regions::new(local, home, config)?, resilience)
+                Limiter::with_resilience(Regions::new(local, home, config)?, resilience)
             }
         })
     }

@@ -2,7 +2,11 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use plimsoll::{Clock, Decision, Key, OutcomeKind, SystemClock};
+use plimsoll::{
+    Decision, Key,
+    clock::{Clock, SystemClock},
+    decision::OutcomeKind,
+};
 use tokio::{task::AbortHandle, time::sleep};
 
 use super::{

@@ -5,7 +5,7 @@ use std::{
     hash::{BuildHasher, RandomState},
 };
 
-use plimsoll::{Decision, Timestamp};
+use plimsoll::{Decision, clock::Timestamp};
 
 /// One in so many admitted checks is counted, and one in so many denials of a flood.
 pub(super) const SAMPLE: u64 = 64;

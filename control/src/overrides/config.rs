@@ -53,7 +53,7 @@ impl OverridesConfig {
 
     /// Creates the configuration of a service without a configuration file, for the server at a URL such as
     /// `redis://user:password@host:6379/0`. `prefix` is that of all keys of the service: see
-    /// [`RedisConfig::prefix`](plimsoll::RedisConfig::prefix).
+    /// [`RedisConfig::prefix`](plimsoll::redis::RedisConfig::prefix).
     #[must_use]
     pub fn new(url: impl Into<String>, prefix: impl Into<String>) -> Self {
         let (url, prefix) = (Some(url.into()), prefix.into());

@@ -2,7 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use plimsoll::{Clock, Key, Limiter, SystemClock};
+use plimsoll::{
+    Key, Limiter,
+    clock::{Clock, SystemClock},
+};
 
 use super::{
     AuditAction, AuditEntry, Change, NewAuditEntry, NewOverride, Override, OverrideError,
@@ -327,7 +330,7 @@ impl fmt::Debug for Overrides {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll::{ManualClock, Policy, Quota};
+    use plimsoll::{Policy, Quota, clock::ManualClock};
 
     use super::*;
     use crate::{KeyType, Offender, Origin, OverrideKind, overrides::digest, time::from_millis};

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::Clock;
+use plimsoll::clock::Clock;
 use tokio::time::timeout;
 
 use super::{

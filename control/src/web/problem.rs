@@ -5,7 +5,7 @@ use http::{
     HeaderValue, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
 };
-use plimsoll::{Effect, Error};
+use plimsoll::{Error, error::Effect};
 use serde::{Serialize, Serializer};
 
 /// The error of a request, as a problem document that says what is allowed.

@@ -7,7 +7,7 @@ use axum::{
     extract::ConnectInfo,
     http::{Request, Response},
 };
-use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore};
+use plimsoll::{Limiter, MemoryStore, clock::ManualClock, memory::MemoryConfig};
 use plimsoll_control::{Claims, Config, ConfigLayer, Format, Registry};
 use plimsoll_testing::seed::property;
 use proptest::{

@@ -7,7 +7,7 @@ mod store;
 
 use std::time::{Duration, SystemTime};
 
-use plimsoll::{Limiter, Policy, RedisConfig, RedisStore};
+use plimsoll::{Limiter, Policy, RedisStore, redis::RedisConfig};
 use plimsoll_control::{
     KeyType, NewOverride, Origin, Override, OverrideKind, Overrides, OverridesConfig, Registry,
 };

@@ -296,7 +296,7 @@ async fn the_description_names_both_stores() {
 
 #[test]
 fn a_configuration_that_is_out_of_range_is_an_error_with_the_range() {
-    use plimsoll::{MemoryConfig, MemoryStore};
+    use plimsoll::{MemoryStore, memory::MemoryConfig};
     use plimsoll_regions::Regions;
 
     let store = || MemoryStore::new(MemoryConfig::default());

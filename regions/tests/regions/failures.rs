@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use plimsoll::{
-    Effect, OnFailure,
+    OnFailure,
+    error::Effect,
     store::{BreakerStatus, Source, Verdict},
 };
 use plimsoll_regions::RegionsConfig;

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Decision, Limiter, Policy, RedisConfig, RedisStore, Resilience};
+use plimsoll::{Decision, Limiter, Policy, RedisStore, Resilience, redis::RedisConfig};
 use plimsoll_regions::{Regions, RegionsConfig};
 use plimsoll_testing::{algorithms, policy, proxy::Proxy, seed, servers::Server};
 use tokio::{
@@ -63,7 +63,7 @@ impl Servers {
             .share_percent(60)
             .resilience(Resilience::default().without_fallback());
         let regions = Regions::new(local, home, config).expect("valid");
-        Limiter::with(regions, Resilience::default().without_fallback())
+        Limiter::with_resilience(regions, Resilience::default().without_fallback())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Effect, Quota, Reserve, store::Source};
+use plimsoll::{Quota, error::Effect, limiter::Reserved, store::Source};
 use plimsoll_regions::RegionsConfig;
 use plimsoll_testing::policy;
 use tokio::time::sleep;
@@ -58,8 +58,8 @@ async fn units_in_flight_are_renewed_and_released_in_their_parts() {
     let mut held = Vec::new();
     for _ in 0..7 {
         match east.limiter.reserve(jobs.charge("alice", 1)).await.expect("both answer") {
-            Reserve::Held(unit) => held.push(unit),
-            Reserve::Denied(denied) => panic!("{denied:?}"),
+            Reserved::Held(unit) => held.push(unit),
+            Reserved::Denied(denied) => panic!("{denied:?}"),
         }
     }
     let in_flight =

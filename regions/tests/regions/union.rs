@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use plimsoll::{
-    Algorithm, Clock, Decision, Effect, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy,
-    Quota, Receipt, store::Source,
+    Algorithm, Decision, Limiter, MemoryStore, Policy, Quota,
+    clock::{Clock, ManualClock},
+    decision::Receipt,
+    error::Effect,
+    memory::MemoryConfig,
+    store::Source,
 };
 use plimsoll_regions::RegionsConfig;
 use plimsoll_testing::{

@@ -9,8 +9,12 @@ use std::{
 };
 
 use plimsoll::{
-    Charge, Charges, Decision, Denied, Effect, Error, ErrorKind, Limiter, ManualClock,
-    MemoryConfig, MemoryStore, Policy, Receipt, Resilience,
+    Charge, Decision, Error, Limiter, MemoryStore, Policy, Resilience,
+    clock::ManualClock,
+    decision::{Denied, Receipt},
+    error::{Effect, ErrorKind},
+    memory::MemoryConfig,
+    policy::Charges,
     store::{Answer, Request, Source, Store, Traits},
 };
 use plimsoll_regions::{Regions, RegionsConfig};
@@ -186,7 +190,7 @@ impl World {
         let region = |_| {
             let (store, config) = (Remote::new(&clock), config.clone().resilience(resilience()));
             let regions = Regions::new(store.clone(), home.clone(), config).expect("valid");
-            Region { store, limiter: Limiter::with(regions, resilience()) }
+            Region { store, limiter: Limiter::with_resilience(regions, resilience()) }
         };
         let regions = (0..regions).map(region).collect();
         Self { clock, home, regions }

@@ -18,7 +18,7 @@ async fn wrapped_regions_get_no_second_stages() {
     let regions = Regions::new(local.clone(), home, config).expect("valid");
     let wrapped = Counted::new(regions);
     let requests = wrapped.requests();
-    let limiter = Limiter::with(wrapped, resilience());
+    let limiter = Limiter::with_resilience(wrapped, resilience());
     let api = policy("api", "10/min");
     assert!(limiter.check(api.charge("alice", 10)).await.expect("a decision").is_allowed());
     for number in 2..=5 {

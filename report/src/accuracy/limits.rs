@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use plimsoll::{Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota};
+use plimsoll::{
+    Decision, Limiter, MemoryStore, Policy, Quota, clock::ManualClock, memory::MemoryConfig,
+};
 
 /// A limit of one key that is asked at given times, in microseconds since the epoch.
 pub(crate) trait Limit {

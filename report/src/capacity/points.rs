@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use plimsoll::{Limiter, Policy, RedisConfig, RedisStore, Resilience};
+use plimsoll::{Limiter, Policy, RedisStore, Resilience, redis::RedisConfig};
 use plimsoll_testing::{
     seed::Random,
     servers::{Cluster, Server},
@@ -65,7 +65,7 @@ async fn run(point: &Point, servers: &[Server], config: RedisConfig) {
     let mut limiters = Vec::new();
     for _ in 0..PROCESSES {
         let store = RedisStore::connect_with(config.clone()).await.expect("a store");
-        limiters.push(Limiter::with(store, Resilience::none()));
+        limiters.push(Limiter::with_resilience(store, Resilience::none()));
     }
     let memory = || servers.iter().map(used_memory).sum::<u64>();
     let before = memory();

@@ -6,7 +6,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body, routing::get};
 use http::{Request, Response};
-use plimsoll::{Limiter, Policy, RateLimitLayer, RedisConfig, RedisStore, Rule, by};
+use plimsoll::{Limiter, Policy, RateLimitLayer, RedisStore, Rule, by, redis::RedisConfig};
 use plimsoll_testing::web::serve;
 use redis::aio::ConnectionManagerConfig;
 use tower_rate_limit_redis::KeyResolver;

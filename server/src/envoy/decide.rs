@@ -1,7 +1,7 @@
 //! The decision on the lines of a request.
 
 use futures_util::future::join_all;
-use plimsoll::{Charge, Charges, Decision, Error, Limiter};
+use plimsoll::{Charge, Decision, Error, Limiter, policy::Charges};
 use plimsoll_control::admin::Activity;
 use smallvec::SmallVec;
 

@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::{
     config::core::v3::HeaderValue,
     service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus},
 };
-use plimsoll::Standing;
+use plimsoll::decision::Standing;
 
 use super::{
     options::{LimitHeaders, ResponseHeaders},

@@ -1,6 +1,10 @@
 //! The outcome of a line, and the quota under which a look is decided.
 
-use plimsoll::{Algorithm, Outcome, Quota, Standing, store::Verdict};
+use plimsoll::{
+    Algorithm, Quota,
+    decision::{Outcome, Standing},
+    store::Verdict,
+};
 
 use super::request::{Hits, Limited, Line};
 

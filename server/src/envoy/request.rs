@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::{
     extensions::common::ratelimit::v3::RateLimitDescriptor,
     service::ratelimit::v3::{RateLimitRequest, rate_limit_response::RateLimit},
 };
-use plimsoll::{Charges, Key, Policy, Quota};
+use plimsoll::{Key, Policy, Quota, policy::Charges};
 
 use super::{
     config::{DeniedHits, EnvoyConfig, Found, Limit, Rule, budget_key},

@@ -5,7 +5,11 @@ use http::{
     HeaderMap, HeaderValue, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE},
 };
-use plimsoll::{Decision, Denied, Outcome, Rejection};
+use plimsoll::{
+    Decision,
+    decision::{Denied, Outcome},
+    layer::Rejection,
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 

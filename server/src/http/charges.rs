@@ -1,6 +1,6 @@
 //! The charges that a request names: by policy, key and cost.
 
-use plimsoll::{Charge, Charges, Key, OnFailure};
+use plimsoll::{Charge, Key, OnFailure, policy::Charges};
 use plimsoll_control::Registered;
 use serde::Deserialize;
 

@@ -12,8 +12,11 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac};
 use http::StatusCode;
 use plimsoll::{
-    Charge, Decision, Effect, Error, Key, Limiter, Mark, OnFailure, Policy, Quota, Receipt,
-    ReceiptLine, Timestamp, store::Source,
+    Charge, Decision, Error, Key, Limiter, OnFailure, Policy, Quota,
+    clock::Timestamp,
+    decision::{Receipt, ReceiptLine},
+    error::Effect,
+    store::{Mark, Source},
 };
 use plimsoll_control::Registry;
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use axum::{extract::State, response::Response};
 use http::HeaderMap;
-use plimsoll::{Decision, Error, Limiter, Receipt, ReceiptLine};
+use plimsoll::{
+    Decision, Error, Limiter,
+    decision::{Receipt, ReceiptLine},
+};
 use serde::Deserialize;
 use serde_json::json;
 

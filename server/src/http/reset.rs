@@ -2,7 +2,7 @@
 
 use axum::{extract::State, response::Response};
 use http::HeaderMap;
-use plimsoll::Charges;
+use plimsoll::policy::Charges;
 use serde::Deserialize;
 use serde_json::json;
 

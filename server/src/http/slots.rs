@@ -8,7 +8,11 @@ use std::time::Duration;
 
 use axum::{extract::State, response::Response};
 use http::HeaderMap;
-use plimsoll::{Charges, Decision, Receipt, ReceiptLine};
+use plimsoll::{
+    Decision,
+    decision::{Receipt, ReceiptLine},
+    policy::Charges,
+};
 use serde::Deserialize;
 use serde_json::json;
 

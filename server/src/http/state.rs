@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use plimsoll::{Decision, Error, Headers, Limiter, OnFailure};
+use plimsoll::{Decision, Error, Limiter, OnFailure, layer::Headers};
 use plimsoll_control::{Registry, admin::Activity};
 
 use super::receipts::Receipts;

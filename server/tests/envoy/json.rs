@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use plimsoll::{ErrorKind, Limiter, Resilience};
+use plimsoll::{Limiter, Resilience, error::ErrorKind};
 use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
 use plimsoll_testing::{seed, web};
 use proptest::{prelude::*, test_runner::Config};
@@ -280,7 +280,7 @@ fn random_bodies_are_answered() {
 #[tokio::test]
 async fn a_store_that_fails_is_no_mistake_of_the_client() {
     let config = EnvoyConfig::from_text("limits.yaml", LIMITS, EnvoyOptions::default()).unwrap();
-    let limiter = Limiter::with(Broken(ErrorKind::Unavailable), Resilience::none());
+    let limiter = Limiter::with_resilience(Broken(ErrorKind::Unavailable), Resilience::none());
     let address = serve(&Envoy::new(config, limiter)).await;
     let body =
         r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "a"}]}]}"#;

@@ -1,7 +1,7 @@
 //! Requests of any size.
 
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
-use plimsoll::{ErrorKind, Limiter, Resilience, store};
+use plimsoll::{Limiter, Resilience, error::ErrorKind, store};
 use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
 
 use crate::support::{Says, Service, descriptor, own_limit, request};
@@ -81,7 +81,7 @@ async fn a_store_that_fails_is_unavailable_and_never_unknown() {
         (ErrorKind::QueueFull, Unavailable),
         (ErrorKind::Invalid, FailedPrecondition),
     ] {
-        let limiter = Limiter::with(Broken(kind), Resilience::none());
+        let limiter = Limiter::with_resilience(Broken(kind), Resilience::none());
         let config =
             EnvoyConfig::from_text("limits.yaml", LIMITS, EnvoyOptions::default()).unwrap();
         let service = Envoy::new(config, limiter);

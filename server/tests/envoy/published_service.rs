@@ -11,7 +11,7 @@ use envoy_types::pb::{
     },
     google::protobuf::{Value, value::Kind},
 };
-use plimsoll::{Algorithm, ErrorKind, Limiter, Resilience};
+use plimsoll::{Algorithm, Limiter, Resilience, error::ErrorKind};
 use plimsoll_server::envoy::{EnvoyConfig, EnvoyOptions, LimitHeaders, ResponseHeaders};
 use plimsoll_testing::servers::directory;
 use serde_json::json;
@@ -128,7 +128,7 @@ fn mistakes_and_failures_of_the_store_are_counted_apart() {
     let service = || {
         let config = EnvoyConfig::from_text("limits.yaml", ONE_LIMIT, EnvoyOptions::default());
         let store = Broken(ErrorKind::Unavailable);
-        Service::over(config.unwrap(), Limiter::with(store, Resilience::none()))
+        Service::over(config.unwrap(), Limiter::with_resilience(store, Resilience::none()))
     };
     let text = measured_with(service, async |service| {
         for (request, code) in [

@@ -12,7 +12,9 @@ use envoy_types::pb::envoy::{
     },
 };
 use plimsoll::{
-    Effect, Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, OnFailure, Resilience,
+    Error, Limiter, MemoryStore, OnFailure, Resilience,
+    error::{Effect, ErrorKind},
+    memory::MemoryConfig,
     store::{Answer, Request, Store},
 };
 use plimsoll_server::envoy::{Decide, Envoy, EnvoyConfig, EnvoyOptions};
@@ -72,7 +74,7 @@ fn service(fails: Fails, hangs: bool, options: EnvoyOptions) -> Envoy {
     let store = Failing { memory, fails, hangs, calls: AtomicUsize::new(0) };
     let resilience = Resilience::default().deadline(DEADLINE).without_deny_cache();
     let config = EnvoyConfig::from_text("limits.yaml", LIMITS, options).unwrap();
-    Envoy::new(config, Limiter::with(store, resilience))
+    Envoy::new(config, Limiter::with_resilience(store, resilience))
 }
 
 /// Asks about a request that needs this number of calls, one after the other.

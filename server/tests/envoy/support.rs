@@ -15,7 +15,7 @@ use envoy_types::pb::{
     },
     google::protobuf::UInt64Value,
 };
-use plimsoll::{Limiter, ManualClock, MemoryConfig, MemoryStore};
+use plimsoll::{Limiter, MemoryStore, clock::ManualClock, memory::MemoryConfig};
 use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
 use tonic::{Request, Status};
 

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, header::RETRY_AFTER};
 use super::{
     draft11::{self, Draft11, PartitionSecret},
     value,
-    x_ratelimit::{self, Reset, XRateLimit},
+    x_ratelimit::{self, ResetFormat, XRateLimit},
 };
 use crate::{
     clock::Timestamp,
@@ -15,7 +15,7 @@ use crate::{
 /// The set of rate limit headers that responses carry.
 ///
 /// The default is [`draft11`](Self::draft11) and [`x_ratelimit`](Self::x_ratelimit) with
-/// [`Reset::Seconds`], which are five headers. Formats are named by their version because the draft
+/// [`ResetFormat::Seconds`], which are five headers. Formats are named by their version because the draft
 /// may still change. A denial always carries `Retry-After` as well, also with [`none`](Self::none).
 /// [`RateLimitLayer::headers`](crate::RateLimitLayer::headers) sets the headers of a layer.
 ///
@@ -24,19 +24,19 @@ use crate::{
 /// The default set:
 ///
 /// ```
-/// use plimsoll::{Headers, Reset};
+/// use plimsoll::layer::{Headers, ResetFormat};
 ///
 /// // RateLimit-Policy: "search";q=100;w=60
 /// // RateLimit: "search";r=97;t=2
 /// // X-RateLimit-Limit: 100, X-RateLimit-Remaining: 97, X-RateLimit-Reset: 2
 /// let headers = Headers::default();
-/// assert_eq!(headers, Headers::none().draft11().x_ratelimit(Reset::Seconds));
+/// assert_eq!(headers, Headers::none().draft11().x_ratelimit(ResetFormat::Seconds));
 /// ```
 ///
 /// The draft's headers only, with a digest of the key as the partition key:
 ///
 /// ```
-/// use plimsoll::{Headers, Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+/// use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, layer::Headers};
 ///
 /// let rule = Rule::new(Policy::new("search", Quota::per_minute(100))?, by::header("x-api-key"));
 /// let headers = Headers::none().draft11().partition_secret(0x2f6d_91c4_55e0_87ab);
@@ -46,13 +46,13 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Headers {
     draft11: bool,
-    x_ratelimit: Option<Reset>,
+    x_ratelimit: Option<ResetFormat>,
     partition_secret: Option<PartitionSecret>,
 }
 
 impl Default for Headers {
     fn default() -> Self {
-        Self::none().draft11().x_ratelimit(Reset::Seconds)
+        Self::none().draft11().x_ratelimit(ResetFormat::Seconds)
     }
 }
 
@@ -85,7 +85,7 @@ impl Headers {
     /// They show one [`Policy`](crate::Policy): the one that denied the request, or else the one
     /// with the fewest units left.
     #[must_use]
-    pub const fn x_ratelimit(mut self, reset: Reset) -> Self {
+    pub const fn x_ratelimit(mut self, reset: ResetFormat) -> Self {
         self.x_ratelimit = Some(reset);
         self
     }
@@ -117,10 +117,10 @@ impl Headers {
     /// those that a [`RateLimitLayer`](crate::RateLimitLayer) adds to the response.
     ///
     /// The response to a denied check also needs a status and `Retry-After`: see
-    /// [`Rejection::of`](crate::Rejection::of).
+    /// [`Rejection::of`](crate::layer::Rejection::of).
     ///
     /// ```
-    /// use plimsoll::{Headers, Limiter, Policy, Quota};
+    /// use plimsoll::{Limiter, Policy, Quota, layer::Headers};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), plimsoll::Error> {

@@ -8,7 +8,7 @@ mod policy_cache;
 mod value;
 mod x_ratelimit;
 
-pub use self::{headers::Headers, x_ratelimit::Reset};
+pub use self::{headers::Headers, x_ratelimit::ResetFormat};
 pub(super) use self::{
     headers::ResponseHeaders,
     value::{is_estimate, number, retry_after, whole_seconds, with_jitter},

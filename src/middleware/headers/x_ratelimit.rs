@@ -14,22 +14,22 @@ const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset
 pub(super) const NAMES: [HeaderName; 3] =
     [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET];
 
-/// The meaning of `X-RateLimit-Reset` in [`Headers::x_ratelimit`](crate::Headers::x_ratelimit). No
+/// The meaning of `X-RateLimit-Reset` in [`Headers::x_ratelimit`](crate::layer::Headers::x_ratelimit). No
 /// standard defines it.
 ///
 /// ```
-/// use plimsoll::{Headers, Limiter, Quota, RateLimitLayer, Reset};
+/// use plimsoll::{Limiter, Quota, RateLimitLayer, layer::{Headers, ResetFormat}};
 ///
 /// // As GitHub's: no draft headers, and the time of the reset as an epoch.
 /// let layer = RateLimitLayer::per_ip(Limiter::in_memory(), Quota::per_hour(60))?
-///     .headers(Headers::none().x_ratelimit(Reset::Epoch));
+///     .headers(Headers::none().x_ratelimit(ResetFormat::Epoch));
 /// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Reset {
+pub enum ResetFormat {
     /// The number of seconds until all units are free again, as Envoy and Kong send it. It does not
-    /// depend on the clock of the client. [`Headers::default`](crate::Headers::default) uses it.
+    /// depend on the clock of the client. [`Headers::default`](crate::layer::Headers::default) uses it.
     Seconds,
     /// The time at which all units are free again, in seconds since the Unix epoch, as GitHub sends
     /// it.
@@ -47,15 +47,15 @@ pub(super) struct XRateLimit {
 
 impl XRateLimit {
     #[inline]
-    pub(super) fn new(outcome: Outcome<'_>, now: Timestamp, reset: Reset) -> Self {
+    pub(super) fn new(outcome: Outcome<'_>, now: Timestamp, reset: ResetFormat) -> Self {
         let standing = outcome.standing();
         // Units in flight come back when work ends, which is not known.
         let is_estimate = outcome.quota().is_concurrent();
         let reset_after = standing.reset_after.min(if is_estimate { 1_000_000 } else { u64::MAX });
         let reset = match reset {
-            Reset::Seconds if reset_after == 0 => 0,
-            Reset::Seconds => whole_seconds(reset_after),
-            Reset::Epoch => whole_seconds(now.as_micros() + reset_after),
+            ResetFormat::Seconds if reset_after == 0 => 0,
+            ResetFormat::Seconds => whole_seconds(reset_after),
+            ResetFormat::Epoch => whole_seconds(now.as_micros() + reset_after),
         };
         Self { limit: standing.limit, remaining: standing.remaining, reset }
     }

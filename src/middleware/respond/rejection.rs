@@ -54,7 +54,7 @@ pub struct Rejection<'a> {
 ///
 /// ```
 /// use http::request::Parts;
-/// use plimsoll::{Limiter, Quota, RateLimitLayer, Rejection, RejectionKind};
+/// use plimsoll::{Limiter, Quota, RateLimitLayer, layer::{Rejection, RejectionKind}};
 ///
 /// fn sorry(rejection: &Rejection<'_>, _parts: &Parts) -> &'static str {
 ///     match rejection.kind() {
@@ -81,7 +81,7 @@ pub enum RejectionKind {
     /// says [`OnFailure::Deny`](crate::OnFailure::Deny): status 503.
     Unavailable,
     /// The request has no peer address, although it is to be charged
-    /// ([`Identity::NoPeer`](crate::Identity::NoPeer)): status 500.
+    /// ([`Identity::NoPeer`](crate::key::Identity::NoPeer)): status 500.
     NoPeer,
 }
 
@@ -99,7 +99,7 @@ impl<'a> Rejection<'a> {
     ///
     /// ```
     /// use http::{Response, StatusCode};
-    /// use plimsoll::{Decision, Headers, Limiter, Policy, Quota, Rejection};
+    /// use plimsoll::{Decision, Limiter, Policy, Quota, layer::{Headers, Rejection}};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), plimsoll::Error> {

@@ -20,7 +20,7 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use plimsoll::{BreakerConfig, Resilience};
+/// use plimsoll::{Resilience, resilience::BreakerConfig};
 ///
 /// let breaker = BreakerConfig::default().consecutive(5).open(Duration::from_secs(2));
 /// let resilience = Resilience::default().breaker(breaker);

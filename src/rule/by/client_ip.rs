@@ -149,7 +149,7 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// Returns an error of the kind [`Invalid`](crate::ErrorKind::Invalid) if an item is neither an
+    /// Returns an error of the kind [`Invalid`](crate::error::ErrorKind::Invalid) if an item is neither an
     /// address nor the first address of a range.
     pub fn x_forwarded_for(
         proxies: impl IntoIterator<Item = impl AsRef<str>>,
@@ -195,7 +195,7 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// Returns an error of the kind [`Invalid`](crate::ErrorKind::Invalid) if `bits` is not in 1 to
+    /// Returns an error of the kind [`Invalid`](crate::error::ErrorKind::Invalid) if `bits` is not in 1 to
     /// 128.
     pub fn ipv6_prefix(mut self, bits: u32) -> Result<Self, Error> {
         if !(1..=128).contains(&bits) {

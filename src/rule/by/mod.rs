@@ -1,7 +1,7 @@
 //! Extractors of the charged key, for [`Rule::new`](crate::Rule::new).
 //!
 //! Each function returns a closure over the head of a request, as an application could write it.
-//! The closure returns an [`Identity`](crate::Identity). [`Or`] adds a second extractor for
+//! The closure returns an [`Identity`](crate::key::Identity). [`Or`] adds a second extractor for
 //! requests without a key from the first. [`And`] pairs two keys.
 //!
 //! # Examples
@@ -16,9 +16,9 @@
 //! });
 //! ```
 //!
-//! A request without a key is [`Identity::Unknown`](crate::Identity::Unknown). All such requests
+//! A request without a key is [`Identity::Unknown`](crate::key::Identity::Unknown). All such requests
 //! share one key: a request does not become unlimited because a header is missing. Only a missing peer
-//! address is [rejected](crate::Identity::NoPeer), because then all clients would share one key.
+//! address is [rejected](crate::key::Identity::NoPeer), because then all clients would share one key.
 
 mod address;
 mod client_ip;

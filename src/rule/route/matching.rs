@@ -54,7 +54,7 @@ pub fn is(route: &str) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + 'stati
 ///
 /// # Errors
 ///
-/// Returns an error of the kind [`Invalid`](crate::ErrorKind::Invalid) if the route would match no request. It
+/// Returns an error of the kind [`Invalid`](crate::error::ErrorKind::Invalid) if the route would match no request. It
 /// says what is allowed.
 pub fn validate(route: &str) -> Result<(), Error> {
     form::parse(route).map(drop)

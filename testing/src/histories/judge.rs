@@ -1,6 +1,6 @@
 //! Properties of every decision, and of all decisions together.
 
-use plimsoll::{Decision, Outcome, store::Verdict};
+use plimsoll::{Decision, decision::Outcome, store::Verdict};
 
 use super::run::Player;
 use crate::{

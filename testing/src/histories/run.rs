@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Algorithm, Charge, Decision, Policy, Quota, Reservation, store::Verdict};
+use plimsoll::{Algorithm, Charge, Decision, Policy, Quota, limiter::Reservation, store::Verdict};
 
 use super::history::{Change, Cost, History, Move, PlannedCharge, Step, leased};
 use crate::{

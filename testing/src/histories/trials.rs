@@ -42,7 +42,7 @@ pub fn run(fixture: &Fixture, algorithm: Algorithm, seed: u64, tally: &CaseCount
         time += random.one(&[0, 0, 300, 1_000, 2_500]) + random.below(3) * random.below(2_000);
         fixture.set(time);
         if random.below(8) == 0 && !held.is_empty() {
-            let (reservation, paid): (plimsoll::Reservation, Paid) =
+            let (reservation, paid): (plimsoll::limiter::Reservation, Paid) =
                 held.swap_remove(random.below(held.len() as u64) as usize);
             now(reservation.refund()).expect("the store answers");
             oracle.refund(time, &counted(&trial.quota(), fixture.is_shared()), &paid);

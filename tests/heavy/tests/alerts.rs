@@ -19,7 +19,9 @@ use std::{
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use plimsoll::{
-    Error, ErrorKind, Limiter, MemoryConfig, MemoryStore, Policy, Resilience,
+    Error, Limiter, MemoryStore, Policy, Resilience,
+    error::ErrorKind,
+    memory::MemoryConfig,
     store::{Answer, Request, Source, Store},
 };
 use tokio::time::sleep;
@@ -68,7 +70,7 @@ impl World {
     fn new(delay: Duration, resilience: Resilience) -> Self {
         let memory = MemoryStore::new(MemoryConfig::default());
         let store = Arc::new(Shared { memory, delay, fails: Mutex::new(None) });
-        let limiter = Limiter::with(Arc::clone(&store), resilience);
+        let limiter = Limiter::with_resilience(Arc::clone(&store), resilience);
         let policy = |name, quota: &str| Policy::new(name, quota).unwrap();
         Self { store, limiter, free: policy("free", "5/h"), overall: policy("overall", "1000/s") }
     }

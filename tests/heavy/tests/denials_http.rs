@@ -8,7 +8,8 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll::{
-    Error, ErrorKind, Limiter, OnFailure, Policy, RateLimitLayer, Rule, by,
+    Error, Limiter, OnFailure, Policy, RateLimitLayer, Rule, by,
+    error::ErrorKind,
     store::{Answer, Request as StoreRequest, Store},
 };
 use tokio::{
@@ -218,7 +219,7 @@ async fn no_response_of_the_layer_may_be_stored() {
     for format in formats {
         let denied = spent(format(RateLimitLayer::new(Limiter::in_memory(), rule()))).await;
         let dear = spent(format(RateLimitLayer::new(Limiter::in_memory(), rule().cost(|_| 2))));
-        let closed = rule().with_on_failure(OnFailure::Deny);
+        let closed = rule().on_failure(OnFailure::Deny);
         let down = spent(format(RateLimitLayer::new(Limiter::new(Down), closed))).await;
         for (address, expected, grpc_status) in
             [(denied, 429, "8"), (dear.await, 403, "9"), (down, 503, "14")]

@@ -7,8 +7,10 @@ use bytes::Bytes;
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Empty};
 use plimsoll::{
-    Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, OnFailure, Policy, RateLimitLayer,
-    ResponseBody, Rule, by,
+    Decision, Limiter, MemoryStore, OnFailure, Policy, RateLimitLayer, Rule, by,
+    clock::ManualClock,
+    layer::ResponseBody,
+    memory::MemoryConfig,
     store::{Answer, Store},
 };
 use plimsoll_testing::web::serve;
@@ -123,7 +125,7 @@ struct Broken;
 
 impl Store for Broken {
     fn call(&self, _: plimsoll::store::Request<'_>, _: Option<std::time::Instant>) -> Answer {
-        let error = plimsoll::Error::new(plimsoll::ErrorKind::Unavailable, "down");
+        let error = plimsoll::Error::new(plimsoll::error::ErrorKind::Unavailable, "down");
         Answer::pending(async { Err(error) })
     }
 }
@@ -131,7 +133,7 @@ impl Store for Broken {
 #[tokio::test]
 async fn a_store_that_fails_denies_or_admits() {
     let rule = || Rule::new(policy("calls", "2/min"), by::peer_ip());
-    let deny = rule().with_on_failure(OnFailure::Deny);
+    let deny = rule().on_failure(OnFailure::Deny);
     let address = tonic_server(RateLimitLayer::new(Limiter::new(Broken), deny)).await;
     let status = client(address).await.check(check_request()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);

@@ -14,8 +14,9 @@ use axum::{
 };
 use http::{Request, Response};
 use plimsoll::{
-    Limiter, Policy, Quota, ResponseBody, Rule, by,
+    Limiter, Policy, Quota, Rule, by,
     client::{PaceError, PaceLayer},
+    layer::ResponseBody,
 };
 use tokio::time::Instant;
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};

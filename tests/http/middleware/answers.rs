@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use plimsoll::{Identity, Key, Limiter, OnFailure, RateLimitLayer, Rule};
+use plimsoll::{Key, Limiter, OnFailure, RateLimitLayer, Rule, key::Identity};
 use serde_json::Value;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -105,7 +105,7 @@ async fn denials_in_plain_text() {
     assert_eq!((status, headers.contains_key("retry-after")), (403, false));
     assert_eq!(body, "This request costs more than the quota can ever hold.\n");
 
-    let closed = rule("closed", "1/min").with_on_failure(OnFailure::Deny);
+    let closed = rule("closed", "1/min").on_failure(OnFailure::Deny);
     let mut service = rules(Limiter::new(UnavailableStore)).and(closed).layer(inner());
     let (status, headers, body) = ask!(service, "/");
     assert_eq!((status, &headers["retry-after"]), (503, &"1".parse().unwrap()));
@@ -192,12 +192,12 @@ async fn on_failure_decides_when_the_store_cannot_answer() {
     // By default this process decides by itself.
     let mut local = layer().layer(inner());
     assert_eq!([ask!(local, "/").0, ask!(local, "/").0], [200, 429]);
-    let cheap = rule("cheap", "1/min").with_on_failure(OnFailure::Allow);
+    let cheap = rule("cheap", "1/min").on_failure(OnFailure::Allow);
     let mut open = RateLimitLayer::new(Limiter::new(UnavailableStore), cheap).layer(inner());
     for _ in 0..3 {
         assert_eq!(ask!(open, "/").0, 200);
     }
-    let dear = || rule("dear", "1/min").with_on_failure(OnFailure::Deny);
+    let dear = || rule("dear", "1/min").on_failure(OnFailure::Deny);
     let mut closed = layer().and(dear()).layer(inner());
     let (status, headers, body) = ask!(closed, "/");
     assert_eq!(status, 503);
@@ -210,7 +210,7 @@ async fn on_failure_decides_when_the_store_cannot_answer() {
     // Two rules of one policy and key are one charge. The stricter one applies on a failure.
     let dear = policy("dear", "1/min");
     let [allow, deny] = [OnFailure::Allow, OnFailure::Deny]
-        .map(|on_failure| Rule::new(dear.clone(), |_| "everybody").with_on_failure(on_failure));
+        .map(|on_failure| Rule::new(dear.clone(), |_| "everybody").on_failure(on_failure));
     let mut both =
         RateLimitLayer::new(Limiter::new(UnavailableStore), allow).and(deny).layer(inner());
     assert_eq!(ask!(both, "/").0, 503);
@@ -220,7 +220,7 @@ async fn on_failure_decides_when_the_store_cannot_answer() {
 /// [`OnFailure::Allow`].
 #[tokio::test]
 async fn a_check_that_the_store_rejects_is_rejected() {
-    let rule = |name| rule(name, "1/min").with_on_failure(OnFailure::Allow);
+    let rule = |name| rule(name, "1/min").on_failure(OnFailure::Allow);
     let mut service = RateLimitLayer::new(Limiter::new(RejectingStore), rule("p")).layer(inner());
     assert_eq!(ask!(service, "/").0, 503);
     let mut shadow =

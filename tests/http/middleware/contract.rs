@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Empty, Full};
-use plimsoll::{Limiter, RateLimitLayer, Rule, Tiers, client::PaceLayer};
+use plimsoll::{Limiter, RateLimitLayer, Rule, client::PaceLayer, rule::Tiers};
 use tower::{
     BoxError, Layer, Service, ServiceBuilder, ServiceExt, buffer::BufferLayer, service_fn,
 };
@@ -173,7 +173,7 @@ async fn a_body_of_any_type_passes_through() {
     });
     let mut service = RateLimitLayer::new(limiter().0, rule("p", "1/min")).layer(inner);
     let response = service.ready().await.unwrap().call(get("/")).await.unwrap();
-    let _body: plimsoll::ResponseBody<Countdown> = response.into_body();
+    let _body: plimsoll::layer::ResponseBody<Countdown> = response.into_body();
 }
 
 #[tokio::test]
@@ -300,7 +300,7 @@ fn two_policies_of_one_name_in_a_layer_panic() {
         || rule("x", "1/d").trial(policy("ip", "30/d")),
         || {
             let tiers =
-                Tiers::<&str>::or_else(policy("free", "1/s")).tier("paid", policy("ip", "30/d"));
+                Tiers::<&str>::new(policy("free", "1/s")).tier("paid", policy("ip", "30/d"));
             tiers.rule(|_| None, |_| "everybody")
         },
     ];
@@ -313,7 +313,7 @@ fn two_policies_of_one_name_in_a_layer_panic() {
     let of_clones = Rule::new(ip.clone(), |_| "everybody");
     refuses(&|| drop(Rule::new(ip.clone(), |_| "a").trial(ip.clone())), of_itself);
     // Clones are one policy. One request has one tier.
-    let tiers = Tiers::<&str>::or_else(policy("api", "1/s")).tier("paid", policy("api", "9/s"));
+    let tiers = Tiers::<&str>::new(policy("api", "1/s")).tier("paid", policy("api", "9/s"));
     let _ =
         layer(of_clones).and(Rule::new(ip, |_| "all")).and(tiers.rule(|_| None, |_| "everybody"));
 }

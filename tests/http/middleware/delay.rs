@@ -11,7 +11,8 @@ use bytes::Bytes;
 use http::{Request, Response, header::RETRY_AFTER};
 use http_body_util::Empty;
 use plimsoll::{
-    Limiter, MemoryConfig, MemoryStore, OnFailure, Policy, RateLimitLayer, Rule, TokioClock, by,
+    Limiter, MemoryStore, OnFailure, Policy, RateLimitLayer, Rule, by, clock::TokioClock,
+    memory::MemoryConfig,
 };
 use plimsoll_testing::{
     calm::on_a_calm_machine,
@@ -356,7 +357,7 @@ async fn no_more_than_the_most_wait() {
 async fn only_a_denial_waits() {
     let start = Instant::now();
     let rule = |on_failure| {
-        Rule::new(policy("p", "1/min"), by::header("x-api-key")).with_on_failure(on_failure)
+        Rule::new(policy("p", "1/min"), by::header("x-api-key")).on_failure(on_failure)
     };
     for (rule, first, second) in [
         (rule(OnFailure::Deny), 503, 503),

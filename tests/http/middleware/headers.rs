@@ -5,7 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{Empty, Full};
-use plimsoll::{Headers, Policy, RateLimitLayer, Reset, Rule};
+use plimsoll::{
+    Policy, RateLimitLayer, Rule,
+    layer::{Headers, ResetFormat},
+};
 use sfv::{BareItem, List, ListEntry, Parser};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -198,8 +201,8 @@ async fn the_choice_of_headers_is_kept() {
     for (choice, draft, reset) in [
         (Headers::none(), false, None),
         (Headers::none().draft11(), true, None),
-        (Headers::none().x_ratelimit(Reset::Seconds), false, Some(10)),
-        (Headers::none().x_ratelimit(Reset::Epoch), false, Some(START / 1_000_000 + 10)),
+        (Headers::none().x_ratelimit(ResetFormat::Seconds), false, Some(10)),
+        (Headers::none().x_ratelimit(ResetFormat::Epoch), false, Some(START / 1_000_000 + 10)),
     ] {
         let (limiter, _) = limiter();
         let layer = RateLimitLayer::new(limiter, rule("api", "1/10s")).headers(choice);

@@ -19,7 +19,10 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Empty};
 use plimsoll::{
-    Error, ErrorKind, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Rule,
+    Error, Limiter, MemoryStore, Policy, Rule,
+    clock::ManualClock,
+    error::ErrorKind,
+    memory::MemoryConfig,
     store::{Answer, Request as StoreRequest, Store},
 };
 

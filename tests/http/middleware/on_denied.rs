@@ -13,8 +13,9 @@ use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use plimsoll::{
-    Decision, DenialResponse, Denied, Headers, Limiter, OnFailure, Quota, RateLimitLayer,
-    Rejection, RejectionKind, Reset,
+    Decision, Limiter, OnFailure, Quota, RateLimitLayer,
+    decision::Denied,
+    layer::{DenialResponse, Headers, Rejection, RejectionKind, ResetFormat},
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -40,7 +41,7 @@ fn over_capacity() -> RateLimitLayer {
 }
 
 fn unavailable() -> RateLimitLayer {
-    let rule = rule("api", "1/10s").with_on_failure(OnFailure::Deny);
+    let rule = rule("api", "1/10s").on_failure(OnFailure::Deny);
     RateLimitLayer::new(Limiter::new(UnavailableStore), rule)
 }
 
@@ -252,7 +253,7 @@ async fn a_body_of_the_application_may_stream() {
 async fn a_denied_check_is_the_response_of_the_layer() {
     for cost in [1, 2] {
         for headers in
-            [Headers::default(), Headers::none(), Headers::none().x_ratelimit(Reset::Epoch)]
+            [Headers::default(), Headers::none(), Headers::none().x_ratelimit(ResetFormat::Epoch)]
         {
             let layer = RateLimitLayer::new(limiter().0, rule("api", "1/10s").cost(move |_| cost));
             let expected = second(layer.headers(headers)).await;
@@ -321,6 +322,6 @@ fn the_names_of_headers_are_those_that_are_sent() {
     assert_eq!(names(Headers::none().draft11()), ["retry-after", "ratelimit-policy", "ratelimit"]);
     let x_ratelimit =
         ["retry-after", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
-    assert_eq!(names(Headers::none().x_ratelimit(Reset::Epoch)), x_ratelimit);
+    assert_eq!(names(Headers::none().x_ratelimit(ResetFormat::Epoch)), x_ratelimit);
     assert_eq!(names(Headers::default()).len(), 6);
 }

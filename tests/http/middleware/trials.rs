@@ -61,8 +61,8 @@ async fn the_response_adjusts_the_trial_too() {
 /// A layer that delays asks the limiter again and again. The trial is decided once.
 #[tokio::test(start_paused = true)]
 async fn a_delayed_request_is_decided_once_by_the_trial() {
-    let clock = plimsoll::TokioClock::new();
-    let store = plimsoll::MemoryStore::new(plimsoll::MemoryConfig::default().clock(clock));
+    let clock = plimsoll::clock::TokioClock::new();
+    let store = plimsoll::MemoryStore::new(plimsoll::memory::MemoryConfig::default().clock(clock));
     let limiter = Limiter::new(store);
     let trial = policy("trial", "100/h");
     let rule = rule("live", "1/s").trial(trial.clone());

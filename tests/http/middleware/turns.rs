@@ -9,8 +9,10 @@ use std::{
 
 use http::Response;
 use plimsoll::{
-    Algorithm, Clock, Decision, Limiter, MemoryConfig, MemoryStore, Policy, Quota, RateLimitLayer,
-    Rule, TokioClock, store::Verdict,
+    Algorithm, Decision, Limiter, MemoryStore, Policy, Quota, RateLimitLayer, Rule,
+    clock::{Clock, TokioClock},
+    memory::MemoryConfig,
+    store::Verdict,
 };
 use plimsoll_testing::{
     CaseCounts,

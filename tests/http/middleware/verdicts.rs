@@ -6,9 +6,13 @@ use bytes::Bytes;
 use http::{Method, Request, Response, Version};
 use http_body_util::Empty;
 use plimsoll::{
-    Limiter, Mark, RateLimitLayer, Rule, Standing, Timestamp, by,
+    Limiter, RateLimitLayer, Rule, by,
     client::{PaceError, PaceLayer},
-    store::{Answer, ChargeReply, Request as StoreRequest, Source, Store, StoreReply, Verdict},
+    clock::Timestamp,
+    decision::Standing,
+    store::{
+        Answer, ChargeReply, Mark, Request as StoreRequest, Source, Store, StoreReply, Verdict,
+    },
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 

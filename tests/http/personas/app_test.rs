@@ -10,8 +10,9 @@ use axum::{
     routing::get,
 };
 use plimsoll::{
-    Clock, Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota,
-    RateLimitLayer, Rule, TokioClock, by,
+    Decision, Limiter, MemoryStore, Policy, Quota, RateLimitLayer, Rule, by,
+    clock::{Clock, ManualClock, TokioClock},
+    memory::MemoryConfig,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

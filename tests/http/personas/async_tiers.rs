@@ -13,9 +13,10 @@ use axum::{
     routing::get,
 };
 use plimsoll::{
-    Key, Limiter, Policy, Quota, RateLimitLayer, Rule, Tiers,
+    Key, Limiter, Policy, Quota, RateLimitLayer, Rule,
     by::{self, Or},
     route,
+    rule::Tiers,
 };
 use plimsoll_lookup::{LookupFailed, LookupLayer, row};
 use plimsoll_testing::web::{Client, http1, serve};
@@ -74,7 +75,7 @@ fn app(database: Database) -> Router {
     })
     .time_to_live(Duration::from_secs(3_600));
 
-    let tiers = Tiers::or_else(policy("anonymous", "1/h"))
+    let tiers = Tiers::new(policy("anonymous", "1/h"))
         .tier(Plan::Free, policy("free", "2/h"))
         .tier(Plan::Pro, policy("pro", "50/h"));
     let requests = tiers

@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use plimsoll::{Error, ErrorKind, Limiter, Policy, Quota, RateLimitLayer};
+use plimsoll::{Error, Limiter, Policy, Quota, RateLimitLayer, error::ErrorKind};
 use plimsoll_testing::seed::property;
 use proptest::{collection::vec, prelude::*, sample::select};
 

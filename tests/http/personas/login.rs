@@ -10,8 +10,8 @@ use axum::{
     routing::get,
 };
 use plimsoll::{
-    Decided, Decision, Limiter, ManualClock, MemoryConfig, MemoryStore, Policy, Quota,
-    RateLimitLayer, Rule, by,
+    Decision, Limiter, MemoryStore, Policy, Quota, RateLimitLayer, Rule, by, clock::ManualClock,
+    layer::Decisions, memory::MemoryConfig,
 };
 use plimsoll_testing::web::{Client, http1, serve};
 
@@ -26,8 +26,8 @@ struct Guard {
 /// Counts the denials of each account, and blocks the account at the tenth.
 async fn block_abusers(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
-    let decided = response.extensions().get::<Decided>();
-    if let Some(decision) = decided.and_then(Decided::decision)
+    let decided = response.extensions().get::<Decisions>();
+    if let Some(decision) = decided.and_then(Decisions::decision)
         && !decision.is_allowed()
         && let Some(outcome) = decision.binding()
     {

@@ -20,7 +20,7 @@ fn app() -> Router {
 
 /// An app with a rule of its own, and a layer with other settings.
 fn app_by(
-    key: impl Fn(&http::request::Parts) -> plimsoll::Identity + Send + Sync + 'static,
+    key: impl Fn(&http::request::Parts) -> plimsoll::key::Identity + Send + Sync + 'static,
     settings: impl Fn(RateLimitLayer) -> RateLimitLayer,
 ) -> Router {
     let rule = Rule::new(Policy::new("api", Quota::per_minute(2)).unwrap(), key);

@@ -2,7 +2,7 @@
 
 use axum::{Router, routing::get};
 use http::{HeaderMap, Method};
-use plimsoll::{Headers, Limiter, Quota, RateLimitLayer, route};
+use plimsoll::{Limiter, Quota, RateLimitLayer, layer::Headers, route};
 use tower_http::cors::{Any, CorsLayer};
 
 use crate::{ask, serve};

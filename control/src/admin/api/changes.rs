@@ -1,7 +1,7 @@
 //! Changes of one key: reset, block and unblock.
 
 use axum::{Extension, Json, extract::State};
-use plimsoll::{Effect, Key};
+use plimsoll::{Key, error::Effect};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

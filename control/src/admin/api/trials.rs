@@ -1,7 +1,7 @@
 //! Limits on trial, compared with the live ones.
 
 use axum::{Json, extract::State};
-use plimsoll::TrialCounts;
+use plimsoll::policy::TrialCounts;
 use serde_json::{Value, json};
 
 use crate::admin::config::Admin;

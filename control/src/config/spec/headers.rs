@@ -1,6 +1,6 @@
 //! The headers of responses.
 
-use plimsoll::{Headers, Reset};
+use plimsoll::layer::{Headers, ResetFormat};
 use serde::Deserialize;
 
 use super::HexSecret;
@@ -39,8 +39,8 @@ impl HeadersSpec {
             headers = headers.draft11();
         }
         match self.x_ratelimit.unwrap_or(ResetSpec::Seconds) {
-            ResetSpec::Seconds => headers = headers.x_ratelimit(Reset::Seconds),
-            ResetSpec::Epoch => headers = headers.x_ratelimit(Reset::Epoch),
+            ResetSpec::Seconds => headers = headers.x_ratelimit(ResetFormat::Seconds),
+            ResetSpec::Epoch => headers = headers.x_ratelimit(ResetFormat::Epoch),
             ResetSpec::Off => {}
         }
         match &self.partition_secret {

@@ -1,6 +1,6 @@
 //! The treatment of a store that is slow or cannot answer.
 
-use plimsoll::{BreakerConfig, MemoryConfig, Resilience};
+use plimsoll::{Resilience, memory::MemoryConfig, resilience::BreakerConfig};
 use serde::Deserialize;
 
 use super::{OrOff, Time, Timeout, Within, set};

@@ -1,6 +1,6 @@
 //! The store that counts units.
 
-use plimsoll::{RedisConfig, RedisStore};
+use plimsoll::{RedisStore, redis::RedisConfig};
 use serde::Deserialize;
 
 use super::{HexSecret, MemorySpec, Secret, Timeout, Within, set};
