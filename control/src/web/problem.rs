@@ -25,9 +25,9 @@ pub struct Problem {
     status: StatusCode,
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    allowed: Option<String>,
+    allowed: Option<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    nearest: Option<String>,
+    nearest: Option<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,13 +63,13 @@ impl Problem {
     /// Adds what is allowed.
     #[must_use]
     pub fn allowed(self, allowed: impl Into<String>) -> Self {
-        Self { allowed: Some(allowed.into()), ..self }
+        Self { allowed: Some(allowed.into().into()), ..self }
     }
 
     /// Adds the nearest right spelling, if there is one.
     #[must_use]
     pub fn nearest(self, nearest: Option<String>) -> Self {
-        Self { nearest, ..self }
+        Self { nearest: nearest.map(Into::into), ..self }
     }
 
     /// Adds the version of what the request would have changed, if it names another one.
