@@ -131,6 +131,7 @@ impl Error {
     }
 
     /// Returns the same error with another sentence at the end of its message.
+    #[cfg(feature = "redis")]
     pub(crate) fn with_note(mut self, note: &str) -> Self {
         self.0.message = format!("{}; {note}", self.0.message).into();
         self

@@ -4,7 +4,11 @@
 
 use http::{HeaderValue, Request, request::Parts};
 use libfuzzer_sys::fuzz_target;
-use plimsoll::{Key, by::{self, Or}, key::Identity};
+use plimsoll::{
+    Key,
+    by::{self, Or},
+    key::Identity,
+};
 
 fn request(name: &'static str, lines: &[&[u8]]) -> (Parts, usize) {
     let (mut parts, ()) = Request::new(()).into_parts();

@@ -10,7 +10,10 @@ use std::{
 
 use http::{Request, Response};
 use libfuzzer_sys::fuzz_target;
-use plimsoll::{Algorithm, Limiter, MemoryStore, Policy, Quota, RateLimitLayer, Rule, by, layer::Headers, memory::MemoryConfig};
+use plimsoll::{
+    Algorithm, Limiter, MemoryStore, Policy, Quota, RateLimitLayer, Rule, by, layer::Headers,
+    memory::MemoryConfig,
+};
 use sfv::{BareItem, List, ListEntry, Parser};
 use tower::{Layer, Service, service_fn};
 

@@ -8,6 +8,7 @@ use tower_layer::Layer;
 use crate::{
     rows::{LoadFn, Rows, Settings},
     service::LookupService,
+    telemetry,
 };
 
 pub(crate) type KeyFn = dyn Fn(&Parts) -> Option<String> + Send + Sync;
@@ -84,6 +85,7 @@ impl<T: Send + Sync + 'static> LookupLayer<T> {
         F: Future<Output = Result<Option<T>, E>> + Send + 'static,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
+        telemetry::describe();
         let load: Arc<LoadFn<T>> = Arc::new(move |key| {
             let load = load(key);
             Box::pin(async move { load.await.map_err(Into::into) })

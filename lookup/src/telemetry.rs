@@ -1,5 +1,14 @@
 //! Metrics of lookups, and events of loads that fail.
 
+/// Describes the metric.
+#[cfg(feature = "metrics")]
+pub(crate) fn describe() {
+    metrics::describe_counter!("plimsoll_lookups_total", "Lookups of rows, by result.");
+}
+
+#[cfg(not(feature = "metrics"))]
+pub(crate) fn describe() {}
+
 /// Counts the lookup of a request by its result.
 #[cfg(feature = "metrics")]
 pub(crate) fn looked_up(result: &'static str) {

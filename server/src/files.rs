@@ -10,7 +10,11 @@ use std::{
 use plimsoll_control::Format;
 use serde::de::IgnoredAny;
 
-use crate::{envoy::MAX_FILE_BYTES, folder, settings::Settings};
+use crate::{
+    envoy::MAX_FILE_BYTES,
+    folder::{self, Folder},
+    settings::Settings,
+};
 
 /// The error of limits that cannot be used.
 pub(crate) type LimitsError = Box<dyn std::error::Error + Send + Sync>;
@@ -46,11 +50,25 @@ impl Files {
         Ok(files)
     }
 
+    /// Returns a warning about the files and folders that are not read because their names begin with a dot.
+    pub(crate) fn warning(settings: &Settings) -> Option<String> {
+        let folders = settings.configs.iter().chain(&settings.envoy_configs);
+        // An error is reported by the code that reads the files.
+        let found = folders.filter_map(|path| Folder::read(path).ok());
+        let hidden: Vec<_> = found.flat_map(|found| found.hidden).collect();
+        if hidden.is_empty() {
+            return None;
+        }
+        let hidden = folder::listed(&hidden);
+        Some(format!("not read, because the names begin with a dot: {hidden}"))
+    }
+
     fn add_folder(&mut self, path: &Path) -> Result<(), LimitsError> {
         let folder = path.display();
-        let found = folder::files(path)
+        let found = Folder::read(path)
             .map_err(|error| format!("the folder {folder} cannot be read: {error}"))?;
-        let (envoy, limits): (Vec<_>, Vec<_>) = found.into_iter().partition(|it| has_domain(it));
+        let (envoy, limits): (Vec<_>, Vec<_>) =
+            found.files.into_iter().partition(|it| has_domain(it));
         match (envoy.is_empty(), limits.is_empty()) {
             (true, true) => {
                 let allowed = "a file with limits, whose name does not begin with a dot";

@@ -35,7 +35,7 @@ impl Limits {
     pub(crate) fn read(settings: &Settings) -> Result<Self, LimitsError> {
         let registry = Registry::default();
         let files = Files::find(settings)?;
-        let warnings = settings.warnings.clone();
+        let warnings = settings.warnings.iter().cloned().chain(Files::warning(settings)).collect();
         let envoy = if files.envoy.is_empty() {
             None
         } else {

@@ -119,6 +119,7 @@ impl ChargeReply {
     }
 
     /// Returns the reply to the same charge in a check that spends nothing.
+    #[cfg(any(feature = "redis", test))]
     pub(crate) fn unspent(mut self) -> Self {
         let Standing { limit, remaining, .. } = &mut self.standing;
         *remaining = remaining.saturating_add(self.units).min(*limit);

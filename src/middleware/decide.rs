@@ -145,13 +145,13 @@ impl Decider {
     #[inline]
     fn check(&self, parts: &mut Parts) -> FirstStep {
         let charges = RequestCharges::new(self.rules.applicable(parts), parts);
-        let Ok(RequestCharges { mut charges, hooks }) = charges else {
+        let Ok(RequestCharges { mut charges, hooks, sum }) = charges else {
             return FirstStep::Decided(Admission::Rejected(self.denial_format.no_peer(parts)));
         };
         if charges.is_empty() {
             return FirstStep::Decided(self.pass(parts));
         }
-        misuse::find_second_layer(&self.first_requests, &self.limiter, &charges, parts);
+        misuse::find_second_charge(&self.first_requests, &self.limiter, &charges, sum, parts);
         if !self.delay.is_zero() {
             return FirstStep::Pending(self.delay(charges.into_owned(), hooks));
         }

@@ -1,4 +1,4 @@
-//! The search for a layer that is added twice, in its first requests.
+//! The search for a charge that is made twice, in the first requests of a layer.
 
 use http::request::Parts;
 
@@ -13,26 +13,30 @@ use crate::{
 #[derive(Debug, Clone, Default)]
 struct Charged(Vec<(usize, u64, Key)>);
 
-/// Looks for a charge that another layer has made to the same request. After the first requests, it reads only one
-/// atomic.
+/// Looks for a charge that another rule or another layer has made to the same request: shadows and trials spend units,
+/// too. `sum` is the index of a charge that adds up the charges of two rules. After the first requests, it reads only one atomic.
 #[inline]
-pub(super) fn find_second_layer(
+pub(super) fn find_second_charge(
     requests: &FirstRequests,
     limiter: &Limiter,
     charges: &Charges<'_>,
+    sum: Option<usize>,
     parts: &mut Parts,
 ) {
     if !requests.is_active() {
         return;
     }
     requests.count();
+    if let Some(charge) = sum.and_then(|index| charges.get(index)) {
+        requests.end();
+        return telemetry::charged_twice(charge.policy().name());
+    }
     let charged = parts.extensions.get_or_insert_default::<Charged>();
-    let by_others = charged.0.len();
     for charge in charges.iter().filter(|charge| charge.cost() > 0) {
         let line = (limiter.id(), charge.policy().id(), *charge.key());
-        if charged.0[..by_others].contains(&line) {
+        if charged.0.contains(&line) {
             requests.end();
-            telemetry::charged_twice(charge.policy().name());
+            return telemetry::charged_twice(charge.policy().name());
         }
         charged.0.push(line);
     }

@@ -5,6 +5,7 @@ mod batch;
 mod cluster;
 mod config;
 mod connection;
+mod divided;
 mod error;
 mod key_name;
 mod multi_slot;

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     batch::{Batcher, CallOptions},
+    divided::{Divided, PartOutcome, Refunds, to_the_end, wait_for_all},
     error::Failure,
     wire::{Operation, WireCharge, WireCheck},
 };
@@ -15,10 +16,7 @@ use crate::{
     decision::{ChargeReply, Source, StoreReply},
     error::{Effect, Error},
     runtime::TimeLimit,
-    store::{
-        Answer,
-        divided::{Divided, PartOutcome, Refunds, to_the_end, wait_for_all},
-    },
+    store::Answer,
 };
 
 /// The longest time that a denied check waits for the refunds of other slots, and for the standings

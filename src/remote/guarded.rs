@@ -157,7 +157,7 @@ impl Guarded {
         let deadline = limit.and_then(Deadline::new);
         let mut call = Unrecorded {
             guarded: self.clone(),
-            operation: Operation::of(request),
+            operation: GuardedOperation::of(request),
             charges: Charges::default(),
             origin,
             start,
@@ -393,7 +393,7 @@ impl<'p> Future for StoreCall<'p> {
 
 /// The operation of a request whose charges are kept apart from it.
 #[derive(Debug, Clone, Copy)]
-enum Operation {
+enum GuardedOperation {
     Acquire,
     Peek,
     Force,
@@ -401,7 +401,7 @@ enum Operation {
     Other,
 }
 
-impl Operation {
+impl GuardedOperation {
     fn of(request: Request<'_>) -> Self {
         match request {
             Request::Acquire(_) => Self::Acquire,
@@ -428,7 +428,7 @@ impl Operation {
 /// stopped waiting.
 struct Unrecorded<'p> {
     guarded: Guarded,
-    operation: Operation,
+    operation: GuardedOperation,
     /// Empty for a request whose charges are not needed any more.
     charges: Charges<'p>,
     origin: Origin,

@@ -11,6 +11,8 @@ pub(crate) struct RequestCharges<'r> {
     pub(crate) charges: Charges<'r>,
     /// One for each charge that depends on the response.
     pub(crate) hooks: ResponseHooks,
+    /// The index of a charge that is a sum: two rules charge units to the same key under the same policy.
+    pub(crate) sum: Option<usize>,
 }
 
 /// The hooks of one request. Most layers have none, and a vector without elements is small.
@@ -57,6 +59,9 @@ impl<'r> RequestCharges<'r> {
         let adjustment = rule.adjustment().filter(|_| !charge.quota().is_concurrent()).cloned();
         let cost = charge.cost();
         let charge = self.charges.add(charge);
+        if cost > 0 && self.charges[charge].cost() > cost {
+            self.sum = Some(charge);
+        }
         if let Some(adjustment) = adjustment {
             let is_head = request.method == Method::HEAD;
             self.hooks.push(ResponseHook { charge, cost, is_head, adjustment });

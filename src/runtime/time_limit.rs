@@ -82,6 +82,7 @@ pub(crate) struct Elapsed;
 
 impl TimeLimit {
     /// Creates the limit of a wait that begins now and ends at `at`.
+    #[cfg(any(feature = "redis", test))]
     pub(crate) fn at(at: Instant) -> Self {
         Self { at, period: at.saturating_duration_since(Instant::now()) }
     }

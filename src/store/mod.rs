@@ -7,7 +7,6 @@
 
 mod answer;
 pub(crate) mod decide;
-pub(crate) mod divided;
 mod status;
 mod step;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]

@@ -15,7 +15,6 @@
 //! | `plimsoll_lease_renewals_total` | counter | by `result`: requests for leased units: `granted`, `denied`, `lost` |
 //! | `plimsoll_leased_units_total` | counter | units that this process has leased |
 //! | `plimsoll_lease_refunds_total` | counter | leased units that were refunded to the store |
-//! | `plimsoll_lookups_total` | counter | by `result`: lookups of plimsoll-lookup: `cached`, `loaded`, `stale`, `unknown`, `failed` |
 //! | `plimsoll_missing_peers_total` | counter | charges that were not made because the request has no peer address |
 //! | `plimsoll_undo_failed_total` | counter | denied checks over several slots of a cluster, or over the share and the pool of a region, of which a part stays charged |
 
@@ -53,7 +52,6 @@ reports! { feature "metrics";
                 "plimsoll_missing_peers_total",
                 "Charges that were not made because the request has no peer address.",
             ),
-            ("plimsoll_lookups_total", "Lookups of plimsoll-lookup, by result."),
             (
                 "plimsoll_undo_failed_total",
                 "Denied checks over several slots or parts of a region of which a part stays charged.",
@@ -119,7 +117,8 @@ reports! { feature "metrics";
         metrics::counter!("plimsoll_fallback_total").increment(1);
     }
 
-    /// Counts a denied check over several slots, or regions, of which a part stays charged.
+    /// Counts a denied check over several slots, of which a part stays charged.
+    #[cfg(feature = "redis")]
     pub(crate) fn undo_failed() {
         metrics::counter!("plimsoll_undo_failed_total").increment(1);
     }

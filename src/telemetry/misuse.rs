@@ -171,13 +171,13 @@ reports! { feature "tracing";
         });
     }
 
-    /// Reports that two layers charged a request to the same key under one policy.
+    /// Reports that two rules or two layers charged a request to the same key under one policy.
     pub(crate) fn charged_twice(policy: &str) {
         tracing::warn!(
             target: "plimsoll::misuse",
             policy,
-            "two layers charge a request to the same key under the same policy of the same limiter: \
-             remove one of them, or give each limit a policy with a name of its own"
+            "two rules or two layers charge a request to the same key under the same policy of the same \
+             limiter: remove one of them, or give each limit a policy with a name of its own"
         );
     }
 }

@@ -10,12 +10,14 @@ mod events;
 mod macros;
 mod misuse;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::counts::undo_failed;
 pub use self::events::DenialEvents;
 pub(crate) use self::{
     counts::{
         breaker_made, breakers_opened, deadline_missed, denied_from_cache, describe, fell_back,
         lease_denied, lease_granted, lease_lost, leases_refunded, paid_from_stock,
-        scheduling_delayed, store_answered, undo_failed,
+        scheduling_delayed, store_answered,
     },
     events::{
         Announcement, DenialLog, breaker_changed, charge_without_peer, check_failed,

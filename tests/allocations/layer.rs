@@ -93,14 +93,14 @@ fn only_header_values_and_documents_allocate() {
     let three = || Headers::none().x_ratelimit(ResetFormat::Seconds);
     let bare = allocations(&mut Handler, StatusCode::OK);
     let allowed = |quota, headers| allocations(&mut layered(quota, headers), StatusCode::OK) - bare;
-    // Numbers below 1000 need none. Of a large limit `X-RateLimit-Remaining` needs one, and of the
-    // draft's headers `RateLimit`: the values that stay the same are kept.
+    // Numbers below 1000 need none. Of a large limit, `X-RateLimit-Limit` and `X-RateLimit-Remaining` need one each,
+    // and of the draft's headers `RateLimit`: its policy stays the same, and is kept.
     let (small, large) = ("900/1ms token-bucket(900)", "1000000/1ms token-bucket(1000000)");
     assert_eq!(allowed(small, Headers::none()), 0);
     assert_eq!(allowed(small, three()), 0);
-    assert_eq!(allowed(large, three()), 1);
+    assert_eq!(allowed(large, three()), 2);
     assert_eq!(allowed(small, Headers::default()), 1);
-    assert_eq!(allowed(large, Headers::default()), 2);
+    assert_eq!(allowed(large, Headers::default()), 3);
 
     // Customers with quotas of their own do not replace each other's values.
     let policy = Policy::new("api", "1/day").unwrap();

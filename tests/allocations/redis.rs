@@ -89,7 +89,7 @@ async fn checks_allocate_seldom() {
     // For several charges the fallback keeps a copy that does not fit in place, and the deny cache
     // one of its keys.
     for (resilience, limit_for_three, name) in
-        [(Resilience::none(), 6, "without resilience"), (Resilience::default(), 7, "by default")]
+        [(Resilience::none(), 6, "without resilience"), (Resilience::default(), 8, "by default")]
     {
         let limiter = Limiter::with_resilience(store.clone(), resilience);
         let one = allocations_until_sent(&limiter, || policies[0].charge("alice", 1).into()).await;

@@ -127,6 +127,34 @@ async fn a_layer_that_is_added_twice_is_reported_once_by_its_policy() {
     }
 }
 
+/// A second rule, a shadow or a trial under the same policy spends units too.
+#[tokio::test]
+async fn rules_that_charge_one_key_twice_are_reported_once_by_their_policy() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let policy = policy("per-client");
+    let of = || Rule::new(policy.clone(), by::peer_ip());
+    let other = || Rule::new(self::policy("other"), by::peer_ip());
+    for twice in [
+        layer(of()).and(of()),
+        layer(of()).and(of().only(|parts| parts.method == "GET")),
+        layer(of()).and(of().shadow()),
+        layer(of()).and(other().trial(policy.clone())),
+    ] {
+        let app = routes().layer(twice);
+        let warnings = send(&app, same("/search", 10), &log).await;
+        let [warning] = &warnings[..] else { panic!("{warnings:#?}") };
+        assert!(warning.contains("policy=\"per-client\""), "{warning}");
+        assert!(send(&app, same("/search", 2 * FIRST), &log).await.is_empty(), "once");
+    }
+    let key = Rule::new(policy.clone(), by::constant("all"));
+    let app = routes()
+        .layer(layer(of()).and(key).and(of().cost(|_| 0)).and(of().only(route::is("/users/{id}"))));
+    let requests = same("/search", FIRST);
+    let warnings = send(&app, requests, &log).await;
+    assert!(!warnings.iter().any(|warning| warning.contains("per-client")), "{warnings:#?}");
+}
+
 /// Layers with other policies, other limiters, other keys or no charge of their own are meant.
 #[tokio::test]
 async fn stacked_layers_that_differ_are_not_reported() {

@@ -7,7 +7,7 @@ use plimsoll::{
     Limiter, RedisStore,
     clock::ManualClock,
     redis::RedisConfig,
-    store::{Answer, Request, Store},
+    store::{Answer, Request, Store, Traits},
 };
 use plimsoll_testing::histories::{
     self, Family, histories,
@@ -26,6 +26,11 @@ struct Waiting(RedisStore, Runtime);
 impl Store for Waiting {
     fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
         Answer::ready(self.1.block_on(self.0.call(request, deadline)))
+    }
+
+    /// Like an embedded store, it is called by the thread of the test alone.
+    fn traits(&self) -> Traits {
+        Traits::embedded().counting_leases().marking_debts()
     }
 }
 

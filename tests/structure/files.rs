@@ -66,6 +66,18 @@ impl Source {
         })
     }
 
+    /// Returns the names of the types that have an `impl` block of their own in the file.
+    fn types_with_impl(&self) -> impl Iterator<Item = &str> {
+        let blocks = self.code.lines().filter_map(|line| line.strip_prefix("impl"));
+        blocks.filter_map(|block| {
+            let rest = after_generics(block).trim_start();
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            let (name, rest) = (&rest[..end], after_generics(&rest[end..]));
+            let is_own = !name.is_empty() && !rest.contains(" for ") && !rest.starts_with("::");
+            is_own.then_some(name)
+        })
+    }
+
     /// Returns the full paths of all names that the file imports or calls by a path, with `/` for `::`.
     fn imports(&self, sources: &BTreeMap<String, Source>) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
@@ -229,7 +241,11 @@ fn file_of(path: &str, sources: &BTreeMap<String, Source>) -> Option<String> {
 /// Returns the files that each file imports from.
 fn edges(sources: &BTreeMap<String, Source>) -> BTreeMap<String, BTreeSet<String>> {
     let edges = sources.values().filter(|source| !source.path.is_empty()).map(|source| {
-        let files = source.imports(sources).into_iter().filter_map(|path| file_of(&path, sources));
+        // A file with verbs of a type belongs to the type: that it names the type is no import.
+        let own: BTreeSet<&str> = source.types_with_impl().collect();
+        let is_own = |path: &String| path.rsplit('/').next().is_some_and(|name| own.contains(name));
+        let imports = source.imports(sources).into_iter().filter(|path| !is_own(path));
+        let files = imports.filter_map(|path| file_of(&path, sources));
         let files = files.filter(|file| *file != source.path);
         // A folder that does nothing but export is no part of a circle.
         (source.path.clone(), files.collect())
@@ -284,13 +300,8 @@ fn spread(sources: &BTreeMap<String, Source>) -> BTreeSet<String> {
         if source.path.rsplit('/').next().is_some_and(|name| name.starts_with("no_")) {
             continue;
         }
-        for line in source.code.lines().filter(|line| line.starts_with("impl")) {
-            let rest = after_generics(&line["impl".len()..]).trim_start();
-            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-            let (name, rest) = (&rest[..end], after_generics(&rest[end..]));
-            if !name.is_empty() && !rest.contains(" for ") && !rest.starts_with("::") {
-                places.entry(name.to_owned()).or_default().insert(&source.path);
-            }
+        for name in source.types_with_impl() {
+            places.entry(name.to_owned()).or_default().insert(&source.path);
         }
     }
     let spread = places.iter().filter(|(_, files)| {

@@ -31,7 +31,6 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("config/follower", "the rules over one limiter, which the layer and the reload share"),
             ("config/format", "a public type"),
             ("config/spec/headers", "one table of the file"),
-            ("config/spec/key", "one table of the file"),
             ("config/spec/within", "numbers with a range, for all tables of the file"),
             ("config/watch", "a task and its guard"),
             ("guide", "the pages of the guide"),

@@ -91,11 +91,31 @@ impl Config {
         &self.0.store
     }
 
-    /// Returns hints on the configuration in force, for what is allowed and probably not meant: no rules, and a policy
-    /// that no rule uses.
+    /// Returns the rules in force, each as a line of text.
+    ///
+    /// ```
+    /// use plimsoll_control::{Config, Format};
+    ///
+    /// let text = r#"
+    ///     policies.logins = "5/min"
+    ///     rules = [{ policy = "logins", key = { header = "x-api-key" }, only = ["POST /login"] }]
+    /// "#;
+    /// let config = Config::from_text(text, Format::Toml)?;
+    /// assert_eq!(config.rules(), ["logins by header(x-api-key), only POST /login"]);
+    /// # Ok::<(), plimsoll_control::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn rules(&self) -> Vec<String> {
+        self.0.rules()
+    }
+
+    /// Returns hints on the configuration in force, for what is allowed and probably not meant: no rules, a policy
+    /// that no rule uses, and the hints of the [store](StoreConfig::hints).
     #[must_use]
     pub fn hints(&self) -> Vec<String> {
-        self.0.hints()
+        let mut hints = self.0.hints();
+        hints.extend(self.store().hints());
+        hints
     }
 
     /// Creates a layer with the rules over a limiter. It follows the configuration.

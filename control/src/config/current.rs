@@ -61,6 +61,11 @@ impl Current {
         Ok(Self { name, format, registry, store, status, state, file, watch })
     }
 
+    /// Returns the rules in force, each as a line of text.
+    pub(super) fn rules(&self) -> Vec<String> {
+        self.state().rules.lines()
+    }
+
     /// Returns hints on the configuration in force.
     pub(super) fn hints(&self) -> Vec<String> {
         self.state().rules.hints()

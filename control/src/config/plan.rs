@@ -215,8 +215,20 @@ fn validate_costs(rule: &RuleSpec, policy: &Policy, mistakes: &mut Vec<Mistake>)
 
 /// Checks that no request is charged to one key under one policy by two rules.
 fn validate_beside(rule: &RuleSpec, other: &RuleSpec) -> Result<(), Mistake> {
+    let meet = |route: &Route, other: &Route| {
+        let ((method, path), (other, at)) = (route.parts(), other.parts());
+        let do_methods_meet = match (method, other) {
+            // A route with GET is one with HEAD, too.
+            (Some("GET"), Some("HEAD")) | (Some("HEAD"), Some("GET")) => true,
+            (Some(method), Some(other)) => method == other,
+            _ => true,
+        };
+        path == at && do_methods_meet
+    };
     let both_apply = match (&rule.only, &other.only) {
-        (Some(some), Some(others)) => some.value.iter().any(|it| others.value.contains(it)),
+        (Some(some), Some(others)) => {
+            some.value.iter().any(|route| others.value.iter().any(|other| meet(route, other)))
+        }
         _ => true,
     };
     let is_charged = |name: &&At<String>| other.policies().any(|it| it.value == name.value);

@@ -35,6 +35,11 @@ impl Rules {
         Some(Self { rules, spec })
     }
 
+    /// Returns each rule as a line of text.
+    pub(super) fn lines(&self) -> Vec<String> {
+        self.spec.rules.iter().flatten().map(|rule| rule.value.to_string()).collect()
+    }
+
     /// Returns a hint on each rule and policy that is allowed, and probably not meant.
     pub(super) fn hints(&self) -> Vec<String> {
         if self.rules.is_empty() {

@@ -130,6 +130,15 @@ impl StoreConfig {
         })
     }
 
+    /// Returns hints on the URLs, for what is allowed and probably not meant: a database that servers do not have by
+    /// default, and an `@` that other clients read differently. Hints do not contain a URL.
+    #[must_use]
+    pub fn hints(&self) -> Vec<String> {
+        let (spec, _) = &self.spec;
+        let home = spec.regions.iter().map(|regions| &regions.value.home);
+        spec.redis.iter().chain(home).flat_map(|redis| redis.value.hints()).collect()
+    }
+
     /// Returns the kind of the store.
     #[must_use]
     pub fn kind(&self) -> StoreKind {

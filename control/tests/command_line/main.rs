@@ -458,6 +458,7 @@ async fn a_file_is_checked() {
     assert!(valid.contains("is valid, with 2 policies") && valid.contains("5/10min"), "{valid}");
     let is_shown = |part: &str| assert!(valid.contains(part), "{part}: {valid}");
     is_shown("\n  policy  demo  ");
+    is_shown("\n  rule    demo by ");
     fs::write(&file, CONFIG.replace("policy = \"demo\"", "polcy = \"demo\"")).expect("written");
     let message = service.fails(&["check-config", &file]).await;
     assert!(message.contains("polcy") && message.contains("policy"), "{message}");
@@ -469,7 +470,7 @@ async fn a_file_is_checked() {
 }
 
 #[test]
-fn a_check_prints_what_is_probably_not_meant() {
+fn a_check_prints_the_rules_and_what_is_probably_not_meant() {
     let folder = env::temp_dir().join(format!("plimsoll-check-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");
     let check = |text: &str| {
@@ -486,9 +487,12 @@ fn a_check_prints_what_is_probably_not_meant() {
     let (is_valid, printed) = check(&[policies, rule, redis].concat());
     assert!(is_valid, "{printed}");
     for line in [
-        "is valid, with 2 policies\n",
+        "is valid, with 2 policies and 1 rule\n",
         "  policy  api  100/min token-bucket(10)\n",
+        "  rule    api by peer_ip, cost 2\n",
         "  hint    no rule uses the policy `old`\n",
+        "  hint    a URL of Redis names the database 99, and ",
+        "  hint    a URL of Redis has a user or a password with a bare `@`",
     ] {
         assert!(printed.contains(line), "{line}: {printed}");
     }

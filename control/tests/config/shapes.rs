@@ -58,6 +58,37 @@ fn document() -> Value {
     })
 }
 
+#[test]
+fn the_rules_are_shown_as_lines() {
+    let config = Config::from_text(&document().to_string(), Format::Json).unwrap();
+    assert_eq!(
+        config.rules(),
+        [
+            "free by first_of(header(x-api-key), client_ip), only GET /search, cost 2, costs POST: 5, \
+             tier claim(plan), tiers gold: api, trials new, on failure deny, shadow",
+            "api by all_of(cookie(id), claim(team))",
+        ]
+    );
+}
+
+/// YAML 1.1 has more words for truth values. They are texts where a text is needed, and in quotes.
+#[test]
+fn words_of_yaml_1_1_are_truth_values_or_texts() {
+    let read = |shadow: &str| {
+        let policy = "policies: { yes: 1/s }\nrules:\n  - policy: yes\n    key: { cookie: On }\n";
+        let config = Config::from_text(&format!("{policy}    shadow: {shadow}\n"), Format::Yaml);
+        config.map(|config| config.rules()).map_err(|error| error.to_string())
+    };
+    for word in ["yes", "Yes", "ON", "y", "true"] {
+        assert_eq!(read(word).expect(word), ["yes by cookie(On), shadow"]);
+    }
+    for word in ["no", "No", "OFF", "n", "false"] {
+        assert_eq!(read(word).expect(word), ["yes by cookie(On)"]);
+    }
+    let quoted = read("\"yes\"").unwrap_err();
+    assert!(quoted.contains("found the text \"yes\""), "{quoted}");
+}
+
 /// Returns the mistakes of a document, without their places.
 fn mistakes(document: &Value, format: Format) -> Vec<String> {
     let text = serde_json::to_string_pretty(document).expect("a text");

@@ -137,9 +137,10 @@ impl<'a> EnvoyCheck<'a> {
         let counted = self.charges_of(|index, limited| {
             let outcome = &outcomes[index];
             let is_denied = outcome.charged == 0 && outcome.standing.is_some();
-            // A look is denied only once more hits than the limit count. So all hits that the limit itself denies have
-            // to count.
-            let is_report = limited.has_own_hits || !outcome.has_passed;
+            // Without strict looks, a look is denied only once more hits than the limit count. So all hits that the
+            // limit itself denies have to count.
+            let is_over = !self.options.strict_looks && !outcome.has_passed;
+            let is_report = limited.has_own_hits || is_over;
             if is_denied && limited.denied_hits.count(is_report) { spends(limited) } else { None }
         });
         if counted.positions.is_empty() {
@@ -191,7 +192,7 @@ impl<'a> EnvoyCheck<'a> {
         let (policy, quota) = limited.counted?;
         let charge = policy.charge(limited.key, units).with_on_failure(self.options.on_failure);
         let charge = if limited.rule.is_none() { charge.with_quota(quota) } else { charge };
-        let charge = match quota_of_look(limited) {
+        let charge = match quota_of_look(limited, self.options.strict_looks) {
             Some(quota) => charge.with_quota(quota),
             None => charge,
         };
@@ -216,7 +217,8 @@ impl<'a> EnvoyCheck<'a> {
             if let (Line::Limited(limited), Some(outcome)) =
                 (&self.lines[*line], decision.outcomes().get(*position))
             {
-                outcomes[*line] = LineOutcome::of_charge(limited, outcome);
+                outcomes[*line] =
+                    LineOutcome::of_charge(limited, outcome, self.options.strict_looks);
             }
         }
     }

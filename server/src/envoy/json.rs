@@ -1,7 +1,9 @@
 //! Requests and responses in the JSON of protobuf.
 //!
 //! Names of a request are in lowerCamelCase or as in the `.proto` file, `null` is the default of a field, and numbers may
-//! be texts. A field that the message does not have is an error.
+//! be texts or have an exponent. A field that the message does not have is an error.
+
+use std::fmt;
 
 use envoy_types::pb::envoy::{
     extensions::common::ratelimit::v3::{
@@ -18,7 +20,10 @@ use plimsoll_control::{
     Format,
     document::{self, Mistake},
 };
-use serde::{Deserialize, Deserializer, de};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, Unexpected, Visitor},
+};
 use serde_json::{Value, json};
 
 use super::structs;
@@ -58,33 +63,51 @@ struct LimitBody {
     unit: Option<UnitBody>,
 }
 
-/// A whole number, also as a text.
+/// A whole number, also as a text. It may have an exponent, or a fraction of zeros.
 struct Number(u64);
 
 /// The name or the number of a unit.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, or the number of one")]
 enum UnitBody {
-    Number(i32),
     Name(String),
+    Number(Number),
 }
 
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        const EXPECTED: &str = "a whole number of 0 or more, also as a text";
+        struct NumberVisitor;
 
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "a whole number of 0 or more, also as a text")]
-        enum Either {
-            Number(u64),
-            Text(String),
+        impl Visitor<'_> for NumberVisitor {
+            type Value = Number;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number of 0 or more, also as a text")
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Number, E> {
+                Ok(Number(number))
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Number, E> {
+                const END: f64 = 18_446_744_073_709_551_616.0; // 2^64
+                if number.fract() == 0.0 && (0.0..END).contains(&number) {
+                    return Ok(Number(number as u64));
+                }
+                Err(E::invalid_value(Unexpected::Float(number), &self))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Number, E> {
+                let number: Result<serde_json::Number, _> = serde_json::from_str(text);
+                match number.map(|it| (it.as_u64(), it.as_f64())) {
+                    Ok((Some(number), _)) => self.visit_u64(number),
+                    Ok((None, Some(number))) => self.visit_f64(number),
+                    _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
+                }
+            }
         }
-        match Either::deserialize(from)? {
-            Either::Number(number) => Ok(Self(number)),
-            Either::Text(text) => text.parse().map(Self).map_err(|_| {
-                de::Error::invalid_value(de::Unexpected::Str("another text"), &EXPECTED)
-            }),
-        }
+
+        from.deserialize_any(NumberVisitor)
     }
 }
 
@@ -132,13 +155,11 @@ fn descriptor(body: DescriptorBody) -> Result<RateLimitDescriptor, String> {
 
 fn limit(body: LimitBody) -> Result<RateLimitOverride, String> {
     let unit = match body.unit {
-        None => 0,
-        Some(UnitBody::Number(number)) => number,
-        Some(UnitBody::Name(name)) => match RateLimitUnit::from_str_name(&name) {
-            Some(unit) => unit as i32,
-            None => return Err(format!("a limit has no unit of this name, allowed are {UNITS}")),
-        },
+        None => Some(0),
+        Some(UnitBody::Number(Number(number))) => i32::try_from(number).ok(),
+        Some(UnitBody::Name(name)) => RateLimitUnit::from_str_name(&name).map(|unit| unit as i32),
     };
+    let unit = unit.ok_or_else(|| format!("there is no such unit, allowed are {UNITS}"))?;
     let requests_per_unit = Number::of_32_bits(body.requests_per_unit, "requestsPerUnit")?;
     Ok(RateLimitOverride { requests_per_unit, unit })
 }

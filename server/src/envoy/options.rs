@@ -37,6 +37,10 @@ pub struct EnvoyOptions {
     pub shadow_mode: bool,
     /// True if all limits are in quota mode: a request is denied if all of its limits deny it.
     pub quota_mode: bool,
+    /// True if a look (`hits_addend: 0`) passes only while a request is left. By default it passes while no more
+    /// requests than the limit were counted, as in envoyproxy/ratelimit: work that looks first and reports afterwards
+    /// is admitted once more.
+    pub strict_looks: bool,
     /// The decision while the store cannot answer. The default is [`OnFailure::Local`]. With
     /// [`OnFailure::Deny`] the service answers `UNAVAILABLE`, and Envoy's `failure_mode_deny` decides.
     pub on_failure: OnFailure,
@@ -111,6 +115,7 @@ impl Default for EnvoyOptions {
             remove_domains: false,
             shadow_mode: false,
             quota_mode: false,
+            strict_looks: false,
             on_failure: OnFailure::default(),
             headers: ResponseHeaders::default(),
             dynamic_metadata: false,

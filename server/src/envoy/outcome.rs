@@ -32,10 +32,14 @@ impl LineOutcome {
     }
 
     /// Returns the outcome of a line by the outcome of its charge.
-    pub(super) fn of_charge(limited: &Limited<'_>, outcome: Outcome<'_>) -> Self {
+    pub(super) fn of_charge(
+        limited: &Limited<'_>,
+        outcome: Outcome<'_>,
+        has_strict_looks: bool,
+    ) -> Self {
         let (mut quota, mut standing) = (*outcome.quota(), *outcome.standing());
         // A quota that an operator has set for the key replaces that of a look.
-        if quota_of_look(limited) == Some(quota) {
+        if quota_of_look(limited, has_strict_looks) == Some(quota) {
             quota = limited.counted.map_or(quota, |(_, quota)| quota);
             standing = without_one(&standing);
         }
@@ -52,8 +56,8 @@ impl LineOutcome {
 ///
 /// A look passes while no more hits than the limit count. Under a limit that is larger by one, this is so while one
 /// unit is left. If hits that are denied never count, no more than the limit ever do, so the look asks for a unit.
-pub(super) fn quota_of_look(limited: &Limited<'_>) -> Option<Quota> {
-    let is_strict = limited.denied_hits.never_count();
+pub(super) fn quota_of_look(limited: &Limited<'_>, has_strict_looks: bool) -> Option<Quota> {
+    let is_strict = has_strict_looks || limited.denied_hits.never_count();
     let (_, quota) = limited.counted.filter(|_| limited.hits == Hits::Look && !is_strict)?;
     let (limit, algorithm) = match quota.algorithm() {
         Algorithm::TokenBucket { burst } => {

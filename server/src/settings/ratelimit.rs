@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{SettingsError, options::Options};
+use super::{Address, SettingsError, options::Options};
 use crate::envoy::{EnvoyOptions, LimitHeaders};
 
 /// Returns the value of an environment variable that is set and not empty.
@@ -37,7 +37,7 @@ const FOLLOWED: [&str; 20] = [
 
 /// The variables that cannot be followed, the value with which they ask for nothing, and the way out. Without it, limits
 /// would be missing, would be counted elsewhere, or could not be asked.
-const REFUSED: [(&str, &str, &str); 9] = [
+const REFUSED: [(&str, &str, &str); 11] = [
     ("CONFIG_TYPE", "FILE", "files in --envoy-config; xDS is missing"),
     ("BACKEND_TYPE", "redis", "--redis; memcached is missing"),
     ("REDIS_PERSECOND", "false", "one Redis or cluster for all limits, and no REDIS_PERSECOND"),
@@ -47,7 +47,12 @@ const REFUSED: [(&str, &str, &str); 9] = [
     ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "false", "a certificate with the name of the host"),
     ("GRPC_SERVER_USE_TLS", "false", "--grpc behind a proxy or a mesh that ends TLS"),
     ("GRPC_UDS", "", "--grpc ADDRESS"),
+    ("GRPC_PORT", "8081", "--grpc ADDRESS"),
+    ("PORT", "8080", "--http ADDRESS"),
 ];
+
+/// The variables that a container may have for other reasons. Alone, they are no sign of envoyproxy/ratelimit.
+const COMMON: [&str; 2] = ["GRPC_PORT", "PORT"];
 
 /// Completes options that name no limits by the variables of envoyproxy/ratelimit. Also returns warnings.
 ///
@@ -58,7 +63,7 @@ pub(super) fn complete(
     mut options: Options,
     variable: &Variables<'_>,
 ) -> Result<(Options, Vec<String>), SettingsError> {
-    let refused = REFUSED.iter().map(|(name, ..)| *name);
+    let refused = REFUSED.iter().map(|(name, ..)| *name).filter(|name| !COMMON.contains(name));
     let names = FOLLOWED.into_iter().chain(refused).filter(|name| variable(name).is_some());
     let names: Vec<_> = names.collect();
     let names_files = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY"].iter().any(|it| names.contains(it));
@@ -75,7 +80,7 @@ pub(super) fn complete(
              RUNTIME_ROOT with RUNTIME_SUBDIRECTORY, --envoy-config, or --config"
         )));
     }
-    refuse(variable)?;
+    refuse(&options, variable)?;
     let part = |name, default: &str| variable(name).unwrap_or_else(|| default.to_owned());
     let folder = PathBuf::from(part("RUNTIME_ROOT", "/srv/runtime_data/current"));
     let folder = folder.join(part("RUNTIME_SUBDIRECTORY", ""));
@@ -90,12 +95,19 @@ pub(super) fn complete(
     Ok((options, Vec::new()))
 }
 
-fn refuse(variable: &Variables<'_>) -> Result<(), SettingsError> {
+fn refuse(options: &Options, variable: &Variables<'_>) -> Result<(), SettingsError> {
+    let has_port = |address: Option<Address>, default: &str, port: &str| match address {
+        Some(Address::At(address)) => address.port().to_string() == port,
+        Some(Address::Off) => false,
+        None => default == port,
+    };
     let mut lines = String::new();
     for (name, harmless, instead) in REFUSED {
         let Some(value) = variable(name) else { continue };
-        let is_harmless = match harmless {
-            "false" => !is_true(name, &value)?,
+        let is_harmless = match name {
+            "GRPC_PORT" => has_port(options.grpc, harmless, &value),
+            "PORT" => has_port(options.http, harmless, &value),
+            _ if harmless == "false" => !is_true(name, &value)?,
             _ => value.eq_ignore_ascii_case(harmless),
         };
         if !is_harmless {

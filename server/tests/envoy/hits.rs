@@ -69,6 +69,25 @@ async fn the_hits_are_those_of_the_descriptor_or_else_of_the_request() {
 }
 
 #[tokio::test]
+async fn a_strict_look_spends_nothing_and_is_denied_once_nothing_is_left() {
+    for options in both_ways() {
+        let service = Service::with(LIMITS, EnvoyOptions { strict_looks: true, ..options });
+        let look = async || service.answer("shop", [hits("user=a", 0)]).await.1[0];
+        assert_eq!((look().await, look().await), (Ok(10, Minute, 10), Ok(10, Minute, 10)));
+        service.answer("shop", [hits("user=a", 9)]).await;
+        assert_eq!(look().await, Ok(10, Minute, 1));
+        service.answer("shop", [hits("user=a", 1)]).await;
+        assert_eq!(look().await, Over(10, Minute));
+        let (code, says) = service.answer("shop", [hits("user=a", 0), descriptor("other=a")]).await;
+        let left = if says[1] == Ok(10, Minute, 10) { 10 } else { 9 };
+        assert_eq!(
+            (code, &*says),
+            (Code::OverLimit, &[Over(10, Minute), Ok(10, Minute, left)][..])
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_look_passes_while_no_more_hits_than_the_limit_count() {
     for options in both_ways() {
         let service = Service::with(LIMITS, options);

@@ -86,10 +86,10 @@ async fn answers(body: &str, values: &[&str]) -> Vec<(u16, Value)> {
     answers
 }
 
-const THREE: [&str; 2] = ["3", r#""3""#];
+const THREE: [&str; 8] = ["3", "3.0", "3e0", "30e-1", "0.3e1", r#""3""#, r#""3.0""#, r#""3e0""#];
 
 #[tokio::test]
-async fn numbers_are_also_texts() {
+async fn each_number_has_each_form() {
     let whole = |fields: &str| {
         format!(
             r#"{{"domain": "shop", "descriptors": [{{"entries": [{{"key": "x"}}], {fields}}}]}}"#
@@ -113,7 +113,7 @@ async fn numbers_are_also_texts() {
         }
     }
     // A look is not the default.
-    for (_, reply) in answers(&of_descriptor, &["0", r#""0""#]).await {
+    for (_, reply) in answers(&of_descriptor, &["0", "0.0", "0e5", r#""0""#]).await {
         assert_eq!(reply["statuses"][0]["limitRemaining"], 10);
     }
     for name in ["requestsPerUnit", "requests_per_unit"] {
@@ -129,7 +129,7 @@ async fn numbers_are_also_texts() {
         );
     }
     let body = whole(r#""limit": {"requestsPerUnit": 10, "unit": @}"#);
-    for (status, reply) in answers(&body, &[r#""HOUR""#, "3"]).await {
+    for (status, reply) in answers(&body, &[r#""HOUR""#, "3", "3.0", "3e0"]).await {
         let unit = &reply["statuses"][0]["currentLimit"]["unit"];
         assert_eq!((status, unit), (200, &json!("HOUR")), "{reply}");
     }
@@ -195,7 +195,11 @@ async fn a_body_with_a_mistake_is_a_bad_request_that_says_why() {
         (of_request(r#""hits_addend": 4294967296"#), &["`hitsAddend` is 4294967296", "4294967295"]),
         (of_request(r#""hitsAddend": 1, "hits_addend": 1"#), &["twice"]),
         (of_descriptor(r#""hitsAddend": "x""#), &["descriptors[1].hitsAddend", "a whole number"]),
-        (of_descriptor(r#""hitsAddend": "3e0""#), &["descriptors[1].hitsAddend", "a whole number"]),
+        (
+            of_descriptor(r#""hitsAddend": "1e-1""#),
+            &["descriptors[1].hitsAddend", "a whole number"],
+        ),
+        (of_descriptor(r#""hitsAddend": """#), &["descriptors[1].hitsAddend", "a whole number"]),
         (of_descriptor(r#""hitsAddend": {"value": 1}"#), &["descriptors[1].hitsAddend"]),
         (of_descriptor(r#""hitsAddend": 18446744073709551616"#), &["descriptors[1].hitsAddend"]),
         (of_descriptor(r#""isNegativeHits": "true""#), &["descriptors[1].isNegativeHits"]),

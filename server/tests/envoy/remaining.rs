@@ -69,6 +69,7 @@ struct Answer {
 struct Switches {
     how: Decide,
     quota_mode: bool,
+    strict_looks: bool,
 }
 
 /// The units that each budget has spent.
@@ -115,7 +116,7 @@ impl Model {
 
     fn look(&self, asked: Asked) -> Answer {
         // A quota of an operator has no look beyond it, and neither has a limit that forgets denied hits.
-        let is_strict = asked.is_vip || asked.name == "forgets";
+        let is_strict = self.switches.strict_looks || asked.is_vip || asked.name == "forgets";
         let spent = self.spent(asked) + u64::from(is_strict);
         Answer { passes: spent <= asked.limit(), remaining: self.left(asked) }
     }
@@ -175,7 +176,8 @@ impl Model {
             }
         }
         let counts = |index: usize, asked: Asked| {
-            let reports = asked.hits.is_some() || !answers[index].passes;
+            let reports =
+                asked.hits.is_some() || (!self.switches.strict_looks && !answers[index].passes);
             match asked.name {
                 _ if asked.looks() || is_charged[index] => false,
                 "forgets" => false,
@@ -240,6 +242,7 @@ fn service(switches: Switches) -> Service {
     let options = EnvoyOptions {
         decide: switches.how,
         quota_mode: switches.quota_mode,
+        strict_looks: switches.strict_looks,
         headers: headers(),
         ..EnvoyOptions::default()
     };
@@ -262,7 +265,11 @@ fn service(switches: Switches) -> Service {
 
 fn switches() -> impl Strategy<Value = Switches> {
     let how = prop::sample::select(vec![Decide::Together, Decide::Each]);
-    (how, any::<bool>()).prop_map(|(how, quota_mode)| Switches { how, quota_mode })
+    (how, any::<bool>(), any::<bool>()).prop_map(|(how, quota_mode, strict_looks)| Switches {
+        how,
+        quota_mode,
+        strict_looks,
+    })
 }
 
 fn asked() -> impl Strategy<Value = Asked> {
@@ -301,7 +308,7 @@ fn the_remaining_units_are_those_that_are_left() {
 #[tokio::test]
 async fn a_denial_says_what_is_left() {
     for how in [Decide::Together, Decide::Each] {
-        let service = service(Switches { how, quota_mode: false });
+        let service = service(Switches { how, quota_mode: false, strict_looks: false });
         service.ask(request("shop", [hits("plain=x", 3)])).await.unwrap();
         let denied = service.ask(request("shop", [hits("plain=x", 48)])).await.unwrap();
         assert_eq!(denied.overall_code(), Code::OverLimit);

@@ -137,20 +137,25 @@ fn a_variable_that_cannot_be_followed_says_what_to_set() {
         ("REDIS_TLS_CLIENT_CERT", "/cert.pem", "client certificate"),
         ("GRPC_SERVER_USE_TLS", "true", "a proxy"),
         ("GRPC_UDS", "/tmp/ratelimit.sock", "--grpc"),
+        ("GRPC_PORT", "9090", "--grpc"),
+        ("PORT", "80", "--http"),
         ("NEAR_LIMIT_RATIO", "80", "0 to 1"),
         ("QUOTA_MODE", "on", "true or false"),
     ] {
         let (passed, text) = check(&[&files[..], &[(name, value)]].concat(), &[]);
         assert!(!passed && text.contains(name) && text.contains(instead), "{name}: {text}");
     }
-    // Values that ask for nothing.
+    // Values that ask for nothing, and ports that are those of the flags.
     let harmless = [
         ("CONFIG_TYPE", "FILE"),
         ("BACKEND_TYPE", "redis"),
         ("REDIS_PERSECOND", "false"),
+        ("GRPC_PORT", "9090"),
+        ("PORT", "8080"),
         ("NEAR_LIMIT_RATIO", "0.8"),
     ];
-    let (passed, text) = check(&[&files[..], &harmless[..]].concat(), &[]);
+    let (passed, text) =
+        check(&[&files[..], &harmless[..]].concat(), &["--grpc", "127.0.0.1:9090"]);
     assert!(passed, "{text}");
     // All are named at once.
     let two = [("GRPC_UDS", "/tmp/ratelimit.sock"), ("BACKEND_TYPE", "memcache")];
@@ -228,11 +233,13 @@ fn no_file_of_a_folder_is_left_out() {
     write("team/b.yaml", "policies: { b: 1/s }");
     let (passed, text) = check(&[], &["--config", path]);
     assert!(passed && text.contains("2 policies"), "{text}");
-    // Names that begin with a dot are not read.
+    // A hidden one is named.
     write(".draft.toml", "policies.c = '1/s'");
     fs::create_dir(folder.join("..2026")).unwrap();
     let (passed, text) = check(&[], &["--config", path]);
-    assert!(passed && text.contains("2 policies"), "{text}");
+    let expected = "warning: not read, because the names begin with a dot: ";
+    assert!(passed && text.contains("2 policies") && text.contains(expected), "{text}");
+    assert!(text.trim_end().ends_with("/.draft.toml"), "{text}");
     for name in ["c.conf", "c.YAML", "c", "README.md", "a.toml~"] {
         write(name, "policies.c = '1/s'");
         let (passed, text) = check(&[], &["--config", path]);

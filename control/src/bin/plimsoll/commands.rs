@@ -216,17 +216,23 @@ fn check_config(path: &Path, json: bool) -> Result<(), Failure> {
     };
     let policies = config.registry().policies();
     let names = policies.iter().map(|it| (it.policy().name(), it.policy().quota().to_string()));
-    let hints = config.hints();
+    let (rules, hints) = (config.rules(), config.hints());
     if json {
         let policies: Vec<_> =
             names.map(|(name, quota)| json!({ "name": name, "quota": quota })).collect();
-        let valid = json!({ "valid": true, "policies": policies, "hints": hints });
+        let valid = json!({ "valid": true, "policies": policies, "rules": rules, "hints": hints });
         return print(&output::json(&valid));
     }
-    let count = policies.len();
-    let counted = if count == 1 { "1 policy".to_owned() } else { format!("{count} policies") };
-    let mut lines = vec![format!("{} is valid, with {counted}", path.display())];
+    let counted =
+        |count: usize, one, many| format!("{count} {}", if count == 1 { one } else { many });
+    let mut lines = vec![format!(
+        "{} is valid, with {} and {}",
+        path.display(),
+        counted(policies.len(), "policy", "policies"),
+        counted(rules.len(), "rule", "rules"),
+    )];
     lines.extend(names.map(|(name, quota)| format!("  policy  {name}  {quota}")));
+    lines.extend(rules.iter().map(|rule| format!("  rule    {rule}")));
     lines.extend(hints.iter().map(|hint| format!("  hint    {hint}")));
     print(&lines.join("\n"))
 }

@@ -10,6 +10,10 @@ use serde::{
 
 use super::{Mistake, Node, at::AT, node::Value};
 
+/// The message for a number such as `010`.
+const PADDED: &str = "found a number that begins with 0, which YAML 1.1 reads as octal: write it in decimal, \
+                      without the 0";
+
 impl<'de> Deserializer<'de> for &'de Node {
     type Error = Mistake;
 
@@ -23,12 +27,22 @@ impl<'de> Deserializer<'de> for &'de Node {
                 _ => visitor.visit_i128(*number),
             },
             Value::Float(number) => visitor.visit_f64(*number),
-            Value::Text(text) => visitor.visit_borrowed_str(text),
+            Value::Padded(number) => visitor
+                .visit_f64(*number)
+                .map_err(|mistake| Mistake { message: PADDED.into(), ..mistake }),
+            Value::Text(text) | Value::Word(text, _) => visitor.visit_borrowed_str(text),
             Value::List(items) => visitor.visit_seq(Items { items, index: 0 }),
             Value::Table(fields) => visitor.visit_map(Fields { fields, value: None }),
             Value::Other(kind) => Err(Mistake::invalid_type(Unexpected::Other(kind), &visitor)),
         };
         read.map_err(|mistake| self.blame(mistake))
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match self.value {
+            Value::Word(_, value) => visitor.visit_bool(value).map_err(|it| self.blame(it)),
+            _ => self.deserialize_any(visitor),
+        }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
@@ -69,7 +83,9 @@ impl<'de> Deserializer<'de> for &'de Node {
         visitor: V,
     ) -> Result<V::Value, Mistake> {
         let read = match &self.value {
-            Value::Text(_) => visitor.visit_enum(Variant { name: self, value: None }),
+            Value::Text(_) | Value::Word(..) => {
+                visitor.visit_enum(Variant { name: self, value: None })
+            }
             Value::Table(fields) => match &fields[..] {
                 // The mistake was found before.
                 [(name, value)] if name.is_wrong() || value.is_wrong() => {
@@ -87,7 +103,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 
     serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
         unit_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
@@ -177,18 +193,17 @@ impl<'de> VariantAccess<'de> for Variant<'de> {
     }
 
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Mistake> {
-        match (self.value, &self.name.value) {
-            (Some(value), _) => {
+        match (self.value, self.name.text()) {
+            (Some(value), name) => {
                 let read = seed.deserialize(value);
-                let name = self.name.text().unwrap_or_default();
-                read.map_err(|mistake| value.blame(mistake).inside(name))
+                read.map_err(|mistake| value.blame(mistake).inside(name.unwrap_or_default()))
             }
-            (None, Value::Text(name)) => {
+            (None, Some(name)) => {
                 let found = format!("found the name `{name}` alone");
                 let allowed = format!("a table of the name and a value: {name} = ..");
                 Err(Mistake::new(found).allowed(allowed).at(self.name.span.clone()))
             }
-            (None, _) => Err(Mistake::new("a variant without a name")),
+            (None, None) => Err(Mistake::new("a variant without a name")),
         }
     }
 

@@ -21,6 +21,10 @@ pub(super) enum Value {
     Integer(i128),
     Float(f64),
     Text(String),
+    /// A word of YAML 1.1 without quotes, such as `yes`: a truth value where one is needed, and a text elsewhere.
+    Word(String, bool),
+    /// A number that begins with 0, such as `010`. It is 8 in YAML 1.1, and 10 in YAML 1.2.
+    Padded(f64),
     List(Vec<Node>),
     /// The fields in the order of the text, and their names.
     Table(Vec<(Node, Node)>),
@@ -77,7 +81,7 @@ impl Node {
     /// Returns the text, if the value is one.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
-            Value::Text(text) => Some(text),
+            Value::Text(text) | Value::Word(text, _) => Some(text),
             _ => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use serde::de::DeserializeOwned;
 
-use super::{Mistake, Node, json, mistake::may_have_secret, toml, yaml};
+use super::{Mistake, Node, json, mistake::may_have_secret, node::Value, toml, yaml};
 use crate::config::format::Format;
 
 /// The most mistakes of a text.
@@ -67,5 +67,15 @@ pub(in crate::config) fn parse(text: &str, format: Format) -> Result<Node, Mista
         Format::Json => json::parse(text),
     };
     // A mistake in the form may be anywhere between the start of a secret and its end.
-    node.map_err(|it| if may_have_secret(text) { it.secret() } else { it })
+    let node = node.map_err(|it| if may_have_secret(text) { it.secret() } else { it })?;
+    let Value::Table(fields) = &node.value else { return Ok(node) };
+    let field = |name| fields.iter().find(|(it, _)| it.text() == Some(name));
+    match (field("apiVersion"), field("kind")) {
+        (Some(_), Some((kind, _))) => {
+            let mistake = Mistake::new("the file is an object of Kubernetes");
+            let allowed = "a text of its `data`, without the indentation, as a file of its own";
+            Err(mistake.allowed(allowed).at(kind.span.clone()))
+        }
+        _ => Ok(node),
+    }
 }

@@ -1,6 +1,6 @@
 //! YAML as a tree of values.
 
-use std::{fmt, ops::Range};
+use std::{fmt, mem, ops::Range};
 
 use serde::{
     Deserialize, Deserializer,
@@ -14,7 +14,7 @@ use super::{Mistake, Node, node::Value};
 const MAX_NODES: usize = 400_000;
 
 pub(super) fn parse(text: &str) -> Result<Node, Mistake> {
-    // The words `yes`, `no`, `on` and `off` are texts, as in YAML 1.2.
+    // The words `yes`, `no`, `on` and `off` are texts, as in YAML 1.2, unless a truth value is needed.
     let options = options! {
         budget: budget! { max_depth: 2 * Node::MAX_DEPTH, max_nodes: MAX_NODES },
         duplicate_keys: DuplicateKeyPolicy::Error,
@@ -26,7 +26,35 @@ pub(super) fn parse(text: &str) -> Result<Node, Mistake> {
         let place = error.location().map(|location| place(text, location));
         Mistake { span: place, ..mistake(&error.to_string()) }
     })?;
-    Ok(node(read))
+    let mut node = node(read);
+    mark_yaml_1_1(&mut node, text);
+    Ok(node)
+}
+
+/// Marks the values without quotes that YAML 1.1 reads differently.
+fn mark_yaml_1_1(node: &mut Node, text: &str) {
+    let written = text.get(node.span.clone()).unwrap_or_default();
+    match &mut node.value {
+        Value::Text(word) if word == written => {
+            let value = match &*word.to_lowercase() {
+                "y" | "yes" | "on" => true,
+                "n" | "no" | "off" => false,
+                _ => return,
+            };
+            node.value = Value::Word(mem::take(word), value);
+        }
+        Value::Float(number) => {
+            let digits = written.trim_start_matches(['-', '+']);
+            if digits.len() > 1 && digits.bytes().all(|it| it.is_ascii_digit()) {
+                node.value = Value::Padded(*number);
+            }
+        }
+        Value::List(items) => items.iter_mut().for_each(|item| mark_yaml_1_1(item, text)),
+        Value::Table(fields) => {
+            fields.iter_mut().for_each(|(_, value)| mark_yaml_1_1(value, text));
+        }
+        _ => {}
+    }
 }
 
 /// Returns the mistake that the parser describes, in words for people who do not know the parser.

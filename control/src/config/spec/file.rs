@@ -153,6 +153,28 @@ impl RuleSpec {
     }
 }
 
+/// Writes the rule as a line, as `plimsoll check-config` shows it.
+impl fmt::Display for RuleSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by {}", self.policy.value, self.key.value)?;
+        let mut add = |label: &str, values: Vec<String>| {
+            if values.is_empty() { Ok(()) } else { write!(f, ", {label} {}", values.join(", ")) }
+        };
+        let only = self.only.iter().flat_map(|only| &only.value);
+        add("only", only.map(|route| route.0.clone()).collect())?;
+        add("cost", self.cost.iter().map(|cost| cost.value.to_string()).collect())?;
+        let costs = self.costs.0.iter();
+        add("costs", costs.map(|(route, cost)| format!("{}: {cost}", route.value)).collect())?;
+        add("tier", self.tier.iter().map(|tier| tier.value.to_string()).collect())?;
+        let tiers = self.tiers.0.iter();
+        add("tiers", tiers.map(|(tier, it)| format!("{}: {}", tier.value, it.value)).collect())?;
+        add("trials", self.trials.iter().map(|policy| policy.value.clone()).collect())?;
+        let on_failure = self.on_failure.iter();
+        add("on failure", on_failure.map(|it| format!("{it:?}").to_lowercase()).collect())?;
+        f.write_str(if self.shadow { ", shadow" } else { "" })
+    }
+}
+
 /// The place of the tier in a request.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -162,6 +184,15 @@ pub(in crate::config) enum TierSpec {
     Header(HeaderText),
     /// A claim that an earlier layer has left.
     Claim(String),
+}
+
+impl fmt::Display for TierSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header({})", name.0),
+            Self::Claim(name) => write!(f, "claim({name})"),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The keys of rules.
 
+use std::fmt;
+
 use serde::Deserialize;
 
 use super::HeaderText;
@@ -35,4 +37,29 @@ pub(in crate::config) enum KeySpec {
     FirstOf(Vec<KeySpec>),
     /// All of these keys together, such as an account at an address.
     AllOf(Vec<KeySpec>),
+}
+
+/// Writes the key as `plimsoll check-config` shows it, such as `first_of(bearer_token, peer_ip)`.
+impl fmt::Display for KeySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let listed = |keys: &[Self]| {
+            let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
+            keys.join(", ")
+        };
+        match self {
+            Self::ClientIp => f.write_str("client_ip"),
+            Self::PeerIp => f.write_str("peer_ip"),
+            Self::BearerToken => f.write_str("bearer_token"),
+            Self::MatchedRoute => f.write_str("matched_route"),
+            Self::Anonymous => f.write_str("anonymous"),
+            Self::Header(name) => write!(f, "header({})", name.0),
+            Self::NameInHeader(name) => write!(f, "name_in_header({})", name.0),
+            Self::Cookie(name) => write!(f, "cookie({name})"),
+            Self::PathParam(name) => write!(f, "path_param({name})"),
+            Self::Claim(name) => write!(f, "claim({name})"),
+            Self::Constant(text) => write!(f, "constant({text})"),
+            Self::FirstOf(keys) => write!(f, "first_of({})", listed(keys)),
+            Self::AllOf(keys) => write!(f, "all_of({})", listed(keys)),
+        }
+    }
 }

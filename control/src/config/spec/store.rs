@@ -1,6 +1,7 @@
 //! The store that counts units.
 
 use plimsoll::{RedisStore, redis::RedisConfig};
+use redis::IntoConnectionInfo;
 use serde::Deserialize;
 
 use super::{HexSecret, MemorySpec, Secret, Timeout, Within, set};
@@ -106,7 +107,35 @@ impl At<RedisSpec> {
     }
 }
 
+/// The last database of a server by default.
+const MAX_DATABASE: i64 = 15;
+
 impl RedisSpec {
+    /// Returns hints on the URLs, which are valid.
+    pub(in crate::config) fn hints(&self) -> Vec<String> {
+        let lists = [&self.cluster, &self.sentinels];
+        let urls = lists.iter().copied().flatten().flatten().chain(&self.url).chain(&self.primary);
+        let mut hints = Vec::new();
+        for url in urls.map(|url| &*url.value.0) {
+            let database = url.into_connection_info().map_or(0, |info| info.redis_settings().db());
+            if database > MAX_DATABASE {
+                hints.push(format!(
+                    "a URL of Redis names the database {database}, and a server has the databases 0 to \
+                     {MAX_DATABASE} by default"
+                ));
+            }
+            let user = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
+            if !url.contains("unix://") && user.is_some_and(|(user, _)| user.contains('@')) {
+                hints.push(
+                    "a URL of Redis has a user or a password with a bare `@`, which other clients read \
+                     otherwise: write %40"
+                        .to_owned(),
+                );
+            }
+        }
+        hints
+    }
+
     /// Returns the configuration of the servers that are named, without the other settings.
     pub(in crate::config) fn servers(&self) -> RedisConfig {
         let texts = |urls: &[At<Secret>]| -> Vec<_> {

@@ -51,6 +51,13 @@ impl From<Time> for Duration {
     }
 }
 
+impl Route {
+    /// Returns the method, if the route names one, and the path.
+    pub(in crate::config) fn parts(&self) -> (Option<&str>, &str) {
+        self.0.split_once(' ').map_or((None, &*self.0), |(method, path)| (Some(method), path))
+    }
+}
+
 impl Text for Route {
     const ALLOWED: &str = "\"/path\", or \"METHOD /path\" with the method in upper case";
 

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use super::{
     pattern::Pattern,
     rule::{Counted, DeniedHits, Limit, Rule, RulePlace},
-    spec::{DescriptorSpec, FileSpec, LimitSpec, Scalar},
+    spec::{DescriptorSpec, FileSpec, LimitSpec, ONE_LIMIT, Scalar, misplaced},
     tree::{Domain, Node},
 };
 use crate::envoy::{
@@ -28,10 +28,6 @@ use crate::envoy::{
 
 /// The path of the limits that requests bring along. No path of a file has an empty name.
 const OVERRIDE_ID: &str = "\0\0override";
-
-/// The way to a second limit of one descriptor.
-const ONE_LIMIT: &str = "one limit for a descriptor. For a second limit, let Envoy send a second \
-    descriptor with another `descriptor_key`, and give that key its limit";
 
 /// The most mistakes of a file that are reported at once.
 const MAX_MISTAKES: usize = 20;
@@ -67,7 +63,7 @@ impl Builder<'_> {
     pub(super) fn add(&mut self, name: &str, format: Format, text: &str) {
         match document::read::<Option<FileSpec>>(text, format) {
             Err(mistakes) => {
-                let error = |mistake| ConfigError::new(mistake, name, text);
+                let error = |mistake| ConfigError::new(misplaced(mistake, text), name, text);
                 self.errors.extend(mistakes.into_iter().map(error));
             }
             Ok(spec) => {

@@ -8,7 +8,7 @@ use std::{
 
 use plimsoll_control::{ConfigError, Format, document::Mistake};
 
-use crate::folder;
+use crate::folder::Folder;
 
 /// The largest file, in bytes.
 pub(crate) const MAX_BYTES: u64 = 8 << 20;
@@ -67,7 +67,11 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Files, Vec<ConfigError>> {
 }
 
 fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
-    if fs::metadata(path)?.is_dir() { folder::files(path) } else { Ok(vec![path.to_owned()]) }
+    if fs::metadata(path)?.is_dir() {
+        Ok(Folder::read(path)?.files)
+    } else {
+        Ok(vec![path.to_owned()])
+    }
 }
 
 fn text_of(path: &Path) -> io::Result<FileText> {

@@ -1,6 +1,6 @@
 //! The fields of a configuration file.
 
-use plimsoll_control::document::At;
+use plimsoll_control::document::{At, Mistake};
 use serde::Deserialize;
 
 /// The fields of a file.
@@ -27,6 +27,10 @@ pub(super) struct DescriptorSpec {
     pub(super) count_denied: Option<bool>,
     pub(super) metadata: Option<serde_json::Map<String, serde_json::Value>>,
 }
+
+/// The way to a second limit of one descriptor.
+pub(super) const ONE_LIMIT: &str = "one limit for a descriptor. For a second limit, let Envoy send a second \
+    descriptor with another `descriptor_key`, and give that key its limit";
 
 /// The fields of a limit.
 #[derive(Debug, Deserialize)]
@@ -65,5 +69,34 @@ impl Scalar {
                 file.get(at.span.clone()).unwrap_or_default().trim()
             }
         }
+    }
+}
+
+/// Adds to the mistake of an unknown field the place where it belongs, and to that of a second limit the way to it.
+pub(super) fn misplaced(mistake: Mistake, text: &str) -> Mistake {
+    const OF_DESCRIPTORS: [&str; 6] = [
+        "shadow_mode",
+        "quota_mode",
+        "detailed_metric",
+        "value_to_metric",
+        "share_threshold",
+        "metadata",
+    ];
+    const OF_LIMITS: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "replaces", "name"];
+    let message = mistake.to_string();
+    let found = mistake.span().and_then(|span| text.get(span)).unwrap_or_default();
+    let is_twice = message.ends_with("is there twice") && found.trim_matches('"') == "rate_limit";
+    if is_twice || mistake.in_a_line().contains("rate_limit`: found a list") {
+        return mistake.allowed(ONE_LIMIT);
+    }
+    let field = message.strip_prefix("unknown field `").and_then(|it| it.strip_suffix('`'));
+    match field {
+        Some(field) if OF_DESCRIPTORS.contains(&field) => {
+            mistake.allowed(format_args!("`{field}` in a descriptor, beside its `key`"))
+        }
+        Some(field) if OF_LIMITS.contains(&field) => {
+            mistake.allowed(format_args!("`{field}` in a `rate_limit`"))
+        }
+        _ => mistake,
     }
 }

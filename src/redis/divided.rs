@@ -1,5 +1,4 @@
-//! Requests that several parts of a store decide, one after the other: the slots of a cluster, or the
-//! share and the pool of a region.
+//! Requests that several parts of a store decide, one after the other: the slots of a cluster.
 
 use std::{
     future::poll_fn,
@@ -10,16 +9,16 @@ use std::{
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::Answer;
 use crate::{
     decision::StoreReply,
     error::{Effect, Error, ErrorKind},
     runtime::{TimeLimit, runtime_with_timer},
+    store::Answer,
     telemetry,
 };
 
 /// A request that several parts decide.
-pub(crate) trait Divided: Send + Sized + 'static {
+pub(super) trait Divided: Send + Sized + 'static {
     /// One of the parts.
     type Part: Copy + Send;
 
@@ -87,7 +86,7 @@ pub(crate) trait Divided: Send + Sized + 'static {
 }
 
 /// The outcome of one call to one part.
-pub(crate) enum PartOutcome {
+pub(super) enum PartOutcome {
     /// The request goes on with the [next](Divided::next_part) part.
     Continue,
     /// The request is denied. The answer is the refund of what the part grants too late, if it may.
@@ -98,7 +97,7 @@ pub(crate) enum PartOutcome {
 
 /// The refunds of a request that is not admitted, in flight.
 #[must_use = "a refund that is dropped may not be sent"]
-pub(crate) struct Refunds<P> {
+pub(super) struct Refunds<P> {
     in_flight: SmallVec<[(P, Answer); 2]>,
     /// The effect of what cannot be refunded.
     effect: Effect,
@@ -106,13 +105,13 @@ pub(crate) struct Refunds<P> {
 
 impl<P> Refunds<P> {
     /// `effect` is that of what cannot be refunded.
-    pub(crate) fn new(in_flight: impl IntoIterator<Item = (P, Answer)>, effect: Effect) -> Self {
+    pub(super) fn new(in_flight: impl IntoIterator<Item = (P, Answer)>, effect: Effect) -> Self {
         Self { in_flight: in_flight.into_iter().collect(), effect }
     }
 
     /// Waits until `limit` for all refunds together, and passes on their replies. Returns
     /// [`Effect::None`] if all units were refunded.
-    pub(crate) async fn wait(
+    pub(super) async fn wait(
         &mut self,
         limit: Option<TimeLimit>,
         mut keep: impl FnMut(&P, StoreReply),
@@ -152,17 +151,17 @@ fn effect_of_failed(error: &Error) -> Effect {
 }
 
 /// The caller of a request, who may have stopped waiting.
-pub(crate) struct Caller(oneshot::Sender<Result<StoreReply, Error>>);
+pub(super) struct Caller(oneshot::Sender<Result<StoreReply, Error>>);
 
 impl Caller {
-    pub(crate) fn send(self, reply: Result<StoreReply, Error>) {
+    pub(super) fn send(self, reply: Result<StoreReply, Error>) {
         // A caller that has stopped waiting does not need the reply.
         let _ = self.0.send(reply);
     }
 }
 
 /// Waits for all answers at the same time.
-pub(crate) async fn wait_for_all(mut answers: Vec<Answer>) -> Vec<Result<StoreReply, Error>> {
+pub(super) async fn wait_for_all(mut answers: Vec<Answer>) -> Vec<Result<StoreReply, Error>> {
     let mut replies: Vec<_> = answers.iter().map(|_| None).collect();
     poll_fn(|cx| {
         for (answer, reply) in answers.iter_mut().zip(&mut replies) {
@@ -180,7 +179,7 @@ pub(crate) async fn wait_for_all(mut answers: Vec<Answer>) -> Vec<Result<StoreRe
 
 /// Runs `work` to its end, even if this future is dropped, so that no request stays charged in part.
 /// Returns what `work` sends, which may be before its end.
-pub(crate) async fn to_the_end<F>(work: impl FnOnce(Caller) -> F) -> Result<StoreReply, Error>
+pub(super) async fn to_the_end<F>(work: impl FnOnce(Caller) -> F) -> Result<StoreReply, Error>
 where
     F: Future<Output = ()> + Send + 'static,
 {
