@@ -31,7 +31,8 @@ pub fn check(settings: &Settings) -> Result<String, ServerError> {
         domains => format!("{valid}, {domains} domains of envoyproxy/ratelimit"),
     };
     let warnings = limits.warnings.iter().map(|warning| format!("\nwarning: {warning}"));
-    Ok(valid + &warnings.collect::<String>())
+    let hints = limits.store.hints().into_iter().map(|hint| format!("\nhint: {hint}"));
+    Ok(valid + &warnings.chain(hints).collect::<String>())
 }
 
 /// Returns an error if a URL of the settings is not valid. The error contains no URL, because it may have a password.
