@@ -1,4 +1,4 @@
-//! The cost of the stores around a remote store, compared with the embedded store alone.
+//! The cost of the stages around a remote store, compared with the embedded store alone.
 
 mod support;
 

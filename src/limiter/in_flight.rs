@@ -193,10 +193,16 @@ impl UnitsInFlight {
     pub(super) fn take_released(&self) -> Option<ReleasedBatch> {
         let now = Instant::now();
         let mut log = self.log.lock();
-        let many = log.released.len().min(MAX_BATCH);
-        let mut batch: Vec<_> = log.released.drain(..many).collect();
+        let mut batch = Vec::new();
+        while batch.len() < MAX_BATCH
+            && let Some(released) = log.released.pop_front()
+        {
+            // Units that have expired are free.
+            if released.expires_at > now {
+                batch.push(released);
+            }
+        }
         drop(log);
-        batch.retain(|released| released.expires_at > now);
         batch.sort_by(|one, other| one.line.charge().key().cmp(other.line.charge().key()));
         let expires_at = batch.iter().map(|released| released.expires_at).max()?;
         let lines = batch.into_iter().map(|released| released.line).collect();
@@ -255,5 +261,29 @@ impl Drop for UnitsInFlight {
     fn drop(&mut self) {
         self.wakes_renewals.notify_one();
         self.wakes_releases.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{policy::Policy, quota::Quota, store::Mark};
+
+    #[tokio::test(start_paused = true)]
+    async fn lines_that_have_expired_do_not_hide_the_others() {
+        let units = UnitsInFlight::default();
+        let expiry = Duration::from_secs(1);
+        let jobs = Quota::concurrent(1_000).expires(expiry).expect("a quota");
+        let jobs = Policy::new("jobs", jobs).expect("a policy");
+        let release = |key: u64| {
+            let line = ReceiptLine::new(jobs.charge(key, 1).into_owned(), 1, Mark::default());
+            units.release(Receipt::new(Timestamp::default(), Source::Shared, [line]));
+        };
+        (0..2 * MAX_BATCH as u64).for_each(release);
+        tokio::time::advance(expiry).await;
+        (0..3).for_each(release);
+        let batch = units.take_released().expect("three lines have not expired");
+        assert_eq!(batch.receipt.lines().len(), 3);
+        assert!(units.take_released().is_none());
     }
 }

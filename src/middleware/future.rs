@@ -39,7 +39,7 @@ pin_project! {
     enum ResponseState<S, F, R, B> {
         // The request was rejected with this response.
         Rejected { response: Option<Response<DenialBody>> },
-        // Rows are being loaded, or the check is in flight to a remote store.
+        // The check is in flight to a remote store, or the request waits for its turn.
         Deciding { call: Option<Box<PendingCall<S, B>>> },
         // The inner service has been called.
         Calling { #[pin] future: F, change: ResponseChange },

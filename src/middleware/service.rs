@@ -74,7 +74,7 @@ where
                 ResponseFuture::rejected(response)
             }
             // 4. If the answer of the store is not ready, the future awaits
-            //    them. Then it does the same with the service that is ready now.
+            //    it. Then it does the same with the service that is ready now.
             FirstStep::Pending(pending) => {
                 let (decider, ready) = (Arc::clone(&self.decider), self.take_ready());
                 ResponseFuture::deciding(pending, decider, ready, (parts, body))

@@ -191,7 +191,7 @@ impl Drop for BodySettlement {
 
 /// A count of units that a handler keeps while the body of its response streams.
 ///
-/// The handler inserts a clone into the extensions of the response. A [`Rule`] with
+/// The handler inserts a clone into the extensions of the response. A [`Rule`](crate::Rule) with
 /// [`settle_tally`](crate::Rule::settle_tally) charges an estimate, its
 /// [`cost`](crate::Rule::cost), before the request. When the body has ended, it charges or refunds
 /// the difference to the count. Clones share the count.

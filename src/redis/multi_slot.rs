@@ -87,7 +87,9 @@ impl SlotGroups {
     /// Runs the script for a group, and keeps its reply.
     async fn call(&mut self, index: usize, options: CallOptions) -> Result<(), Failure> {
         let group = &mut self.groups[index];
-        let reply = self.batcher.run_by_deadline(group.slot, &mut group.check, options).await?;
+        // A queue takes the check, and may not give it back. The charges of a denied check are needed for the reply.
+        let mut check = group.check.clone();
+        let reply = self.batcher.run_by_deadline(group.slot, &mut check, options).await?;
         group.replies = reply.charges;
         self.time = self.time.max(reply.time);
         Ok(())

@@ -70,8 +70,7 @@ impl Guarded {
     async fn replay_backlog(&self) -> bool {
         let Some(fallback) = &self.fallback else { return true };
         let is_rejected = |charge: &Charge<'_>| {
-            let request = Request::Force(slice::from_ref(charge));
-            self.breakers.as_ref().is_some_and(|breakers| breakers.rejects(&*self.store, request))
+            self.breakers.as_ref().is_some_and(|breakers| breakers.is_open(&*self.store, charge))
         };
         let send = |charges: &[Charge<'_>]| {
             self.call(Request::Force(charges), Origin::Replay, self.deadline)

@@ -137,7 +137,7 @@ impl Rule {
     /// Restricts the rule to requests for which `matches` returns true. Other requests are not
     /// charged. [`route::is`](crate::route::is) is a ready-made closure.
     ///
-    /// The closure is called once for each request, before the rows of the rule are looked up.
+    /// The closure is called once for each request.
     ///
     /// ```
     /// use plimsoll::{Policy, Quota, Rule, by, route};
@@ -313,7 +313,7 @@ impl Rule {
     }
 
     /// Returns the charge for a request to which the rule applies. It is `None` if the identity is
-    /// [`Identity::Exempt`], or if a row could not be loaded and the rule then lets the request pass.
+    /// [`Identity::Exempt`].
     ///
     /// # Errors
     ///

@@ -75,8 +75,8 @@ impl OverridesConfig {
         self
     }
 
-    /// Writes to Redis only when this process is asked for a change: it does not put back overrides that Redis
-    /// has lost, does not send blocks again, and does not renew the time to live. After a change, it waits up
+    /// Writes to Redis only when this process is asked for a change: it does not send blocks again, and does not
+    /// renew the time to live. After a change, it waits up
     /// to 2 s until an instance of the service has [read](super::Change::unread) it. Tools that look at a
     /// service are passive. The default is false.
     #[must_use]

@@ -73,6 +73,16 @@ impl Breakers {
             }
     }
 
+    /// Returns whether the breaker of the node of this charge is open. The units of a key that is charged again only
+    /// once must not be sent then.
+    pub(in crate::remote) fn is_open(&self, store: &dyn Store, charge: &Charge<'_>) -> bool {
+        self.any_is_not_closed()
+            && match store.node(charge) {
+                NodeId::ONLY => self.only.is_open(),
+                node => self.get(node).is_open(),
+            }
+    }
+
     /// Requests a permit from the breaker of each node that the request depends on. If a breaker
     /// rejects the request, the permits of the others are returned, and `last_resort` may still
     /// give one.

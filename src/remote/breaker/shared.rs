@@ -113,6 +113,15 @@ impl SharedBreaker {
         self.gate.load(Ordering::Relaxed) == REJECTS_ALL
     }
 
+    /// Returns whether the breaker is open, in any runtime.
+    pub(in crate::remote) fn is_open(&self) -> bool {
+        let is_open = || {
+            let state = self.lock().breaker.state();
+            matches!(state, BreakerState::Open { .. } | BreakerState::Probing { .. })
+        };
+        self.gate.load(Ordering::Relaxed) != PASSES_ALL && is_open()
+    }
+
     /// Requests a permit for a call that starts at `start`. Returns `None` if the call is rejected.
     ///
     /// An `urgent` call is not subject to the limit of calls in flight.

@@ -102,7 +102,11 @@ impl Leases {
         let rest = Receipt::new(time, receipt.source(), rest);
         let answer = self.guarded.call(Request::Refund(&rest), Origin::Caller, limit);
         let join = move |reply: Result<StoreReply, Error>| {
-            let reply = reply?;
+            // The units of the other lines are back in the stock.
+            let reply = reply.map_err(|error| {
+                let effect = error.effect().and(Effect::Applied);
+                error.with_effect(effect)
+            })?;
             let mut rest = reply.charges.into_iter();
             let charges = local.into_iter().filter_map(|local| local.or_else(|| rest.next()));
             Ok(StoreReply { charges: charges.collect(), ..reply })
