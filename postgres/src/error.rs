@@ -18,12 +18,8 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self {
-            kind: ErrorKind::Unavailable,
-            message: message.into(),
-            effect: Effect::None,
-            is_rejected: false,
-        }
+        let message = message.into();
+        Self { kind: ErrorKind::Unavailable, message, effect: Effect::None, is_rejected: false }
     }
 
     /// Returns the failure of a batch that may have been committed, unless the server has rejected it.
@@ -55,10 +51,7 @@ impl From<tokio_postgres::Error> for Failure {
         let code = answer.code().code();
         // A server that ends may have committed before.
         let is_rejected = !code.starts_with("57P");
-        Self {
-            kind,
-            is_rejected,
-            ..Self::new(format!("PostgreSQL: {} ({code})", answer.message()))
-        }
+        let message = format!("PostgreSQL: {} ({code})", answer.message());
+        Self { kind, is_rejected, ..Self::new(message) }
     }
 }

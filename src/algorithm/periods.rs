@@ -7,7 +7,7 @@
 //!
 //! - A new *limit* applies at once to all units that count.
 //! - After a change of the *window* the counters start at 0, in the new window's periods. The units that counted
-//!   at the key's last charge are [`carried`](super::carried) beside them, as if all had been charged at that time.
+//!   at the key's last charge are [`carried`] beside them, as if all had been charged at that time.
 //!   They leave as the units of the old window's period do, or of the new one's, whichever are gone first.
 //! - The bound holds from the change on: the new counters alone already keep it, and carried units only add to
 //!   what counts.
