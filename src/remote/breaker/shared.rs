@@ -337,3 +337,25 @@ impl Drop for SharedBreaker {
         self.count(self.lock().breaker.state(), BreakerState::Closed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without the state of the breaker, a replay would send its only charge of a key to a node that is down.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_breaker_is_open_also_if_its_prober_may_not_run() {
+        let breaker = SharedBreaker::new(BreakerConfig::default(), NodeId::ONLY, Arc::default());
+        assert!(!breaker.is_open());
+        for _ in 0..100 {
+            let now = Instant::now();
+            if let Some(permit) = breaker.try_acquire(now, false) {
+                breaker.record(permit, now, CallOutcome::Failure);
+            }
+        }
+        assert!(breaker.is_open());
+        assert!(breaker.claim_prober(&Handle::current()));
+        assert!(!breaker.rejects_all(), "calls decide whether a probe is overdue");
+        assert!(breaker.is_open());
+    }
+}
