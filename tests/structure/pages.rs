@@ -121,10 +121,22 @@ fn used_labels(text: &str) -> BTreeSet<String> {
     labels
 }
 
-/// Returns whether `source` defines the last name of `path`, such as `check` of `crate::Limiter::check`.
-fn defines(source: &str, path: &str) -> bool {
+/// Returns the last name of a path, such as `check` of `crate::Limiter::check`. A package that does not depend on the
+/// library has addresses, such as `https://docs.rs/../struct.Limiter.html#method.check`.
+fn last_name(path: &str) -> &str {
+    if let Some((_, method)) = path.split_once("#method.") {
+        return method;
+    }
     let path = path.split_once('#').map_or(path, |(path, _)| path);
-    let name = path.rsplit("::").next().expect("a name");
+    match path.strip_suffix(".html").and_then(|path| path.rsplit('.').next()) {
+        Some(item) => item,
+        None => path.rsplit("::").next().expect("a name"),
+    }
+}
+
+/// Returns whether `source` defines the [last name](last_name) of `path`.
+fn defines(source: &str, path: &str) -> bool {
+    let name = last_name(path);
     let kinds = ["struct", "enum", "trait", "fn", "mod", "type", "const"];
     let starts_with = |line: &str, start: &str| {
         let rest = line.split_once(start).map(|(_, rest)| rest);
