@@ -201,7 +201,7 @@ pub async fn many_windows_forget_nothing(fixture: Fixture) {
     }
 }
 
-/// The units count until they leave, and those of later charges are not given back in their place.
+/// The units count until they leave. The refund gives back no units of later charges instead.
 pub async fn a_charge_from_before_a_change_of_the_window_gives_back_nothing(fixture: Fixture) {
     for kind in ["fixed-window", "sliding-counter"] {
         fixture.set(HOUR_START + 30 * SECOND);

@@ -89,8 +89,8 @@ macro_rules! suite {
     };
 }
 
-/// Makes each promise of a store that counts [leased quotas](plimsoll::Quota::leased) a test, beside those of
-/// [`suite!`].
+/// Makes a test of each promise of a store that counts [leased quotas](plimsoll::Quota::leased). [`suite!`] has the
+/// other promises.
 #[macro_export]
 macro_rules! shared_suite {
     ($make:path) => {

@@ -302,7 +302,7 @@ enum Outcome {
 ///
 /// # Errors
 ///
-/// Returns an error whose effect is that of the check if some units stay charged.
+/// Returns an error if some units stay charged. Its effect is the effect of the whole check.
 async fn refund(refunds: Vec<Answer>) -> Result<StoreReply, Error> {
     let mut failed: Option<Error> = None;
     for error in wait_for_all(refunds).await.into_iter().filter_map(Result::err) {

@@ -20,9 +20,9 @@ use tokio::{
 use super::{in_flight::DuePermit, state::LimiterState};
 use crate::{
     decision::{Receipt, ReceiptLine, Source, StoreReply},
-    error::{Effect, Error},
+    error::{Effect, Error, ErrorKind},
     policy::{Charge, Charges},
-    runtime::run_on_own_thread,
+    runtime::{run_on_own_thread, runtime_with_timer},
     store::Request,
 };
 
@@ -30,6 +30,8 @@ use crate::{
 const MAX_RENEWALS: usize = 16;
 /// The most permits that a request renews.
 const MAX_BATCH: usize = Charges::MAX;
+/// The longest time for which the end of a limiter waits for the releases.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time between two attempts to release while the store cannot answer.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -64,10 +66,18 @@ impl LimiterState {
         }
     }
 
-    /// Sends all releases that wait, after the one in flight. Returns the first error.
+    /// Sends all releases that wait, after the one in flight. Returns the first error, or an error after
+    /// [`CLOSE_TIMEOUT`]: the store may never answer.
     pub(super) async fn send_all_released(&self) -> Result<(), Error> {
-        while self.send_released().await? {}
-        Ok(())
+        let all = async {
+            while self.send_released().await? {}
+            Ok(())
+        };
+        if runtime_with_timer().is_none() {
+            return all.await;
+        }
+        let late = |_| Err(Error::new(ErrorKind::Deadline, "the store has not released all units"));
+        timeout(CLOSE_TIMEOUT, all).await.unwrap_or_else(late)
     }
 
     /// Sends releases that wait, in one request. Returns false if there are none.

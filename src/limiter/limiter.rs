@@ -334,7 +334,7 @@ impl Limiter {
     /// If the process ends without this call, its units come back by themselves when they leave the window
     /// or expire.
     ///
-    /// It waits up to 2 s for requests in flight, and then up to 2 s for the store.
+    /// It waits up to 2 s for the releases, and then up to 2 s for the leases.
     ///
     /// # Errors
     ///

@@ -34,10 +34,10 @@ impl fmt::Debug for Offender {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OffenderOrder {
-    /// Most denials first, and of equal ones the one that has spent most units.
+    /// Most denials first. Equal ones are ordered by the units that they have spent.
     #[default]
     Denied,
-    /// Most units first, and of equal ones the one with the most denials.
+    /// Most units first. Equal ones are ordered by their denials.
     Spent,
 }
 

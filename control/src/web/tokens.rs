@@ -60,7 +60,7 @@ impl<T> Tokens<T> {
     pub fn find(&self, headers: &HeaderMap) -> Result<&T, TokenError> {
         let sent = digest(bearer(headers).ok_or(TokenError::Missing)?);
         let mut found = None;
-        // All are compared, so that the time does not depend on the one that is equal.
+        // All tokens are compared, so that the time does not depend on the place of the right one.
         for (token, sender) in &self.0 {
             let is_equal: Choice = token.ct_eq(&sent);
             if bool::from(is_equal) {

@@ -211,7 +211,7 @@ async fn a_block_reaches_both_parts() {
     assert!(!east.admits(api.charge("alice", 1)).await);
 }
 
-/// The quota of a key is divided as that of its policy is.
+/// The quota of a key is divided like the quota of its policy.
 #[tokio::test(start_paused = true)]
 async fn the_quota_of_a_key_is_divided() {
     let (world, api) = (World::new(2), policy("api", "100/min"));

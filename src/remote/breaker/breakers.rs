@@ -73,8 +73,8 @@ impl Breakers {
             }
     }
 
-    /// Returns whether the breaker of the node of this charge is open. The units of a key that is charged again only
-    /// once must not be sent then.
+    /// Returns whether the breaker of the node of this charge is open. The replay sends the units of a key only once,
+    /// so it sends none while the breaker is open.
     pub(in crate::remote) fn is_open(&self, store: &dyn Store, charge: &Charge<'_>) -> bool {
         self.any_is_not_closed()
             && match store.node(charge) {

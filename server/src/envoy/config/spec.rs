@@ -72,7 +72,7 @@ impl Scalar {
     }
 }
 
-/// Adds to the mistake of an unknown field the place where it belongs, and to that of a second limit the way to it.
+/// Completes two mistakes: an unknown field gets the place where it belongs, and a second limit the way to write it.
 pub(super) fn misplaced(mistake: Mistake, text: &str) -> Mistake {
     const OF_DESCRIPTORS: [&str; 6] = [
         "shadow_mode",
