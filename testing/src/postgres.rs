@@ -87,11 +87,20 @@ impl Postgres {
         false
     }
 
-    /// Ends the server as a crash does.
+    /// Ends the server as a crash of its machine does: also the processes that serve its connections, which
+    /// would answer one more query. Returns when they have ended.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
+            let server = format!("/proc/{0}/task/{0}/children", child.id());
+            let processes = fs::read_to_string(server).expect("the children of a process");
             child.kill().expect("a running child");
             child.wait().expect("a child");
+            let processes: Vec<_> = processes.split_whitespace().collect();
+            // Some may have ended by themselves.
+            let _ = Command::new("kill").arg("-9").args(&processes).stderr(Stdio::null()).status();
+            while processes.iter().any(|process| is_running(process)) {
+                thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 
@@ -109,6 +118,12 @@ impl Drop for Postgres {
         self.kill();
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Returns whether a process runs: a zombie does not.
+fn is_running(process: &str) -> bool {
+    fs::read_to_string(format!("/proc/{process}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))
 }
 
 /// Returns the user and the group as which the server runs: it refuses to run as root.
