@@ -12,8 +12,7 @@
 --          unless it is 0.
 -- ARGV[3]  the number of overrides that are kept
 -- ARGV[4]  the number of entries of the audit log that are kept
---
--- Times are those of the server. `until` is in milliseconds since the Unix epoch.
+-- Times come from the server. `until` is in milliseconds since the Unix epoch.
 
 local entries, audit, ttl = KEYS[1], KEYS[2], tonumber(ARGV[2])
 local time = redis.call('TIME')
@@ -76,8 +75,8 @@ if earlier then
     return cmsgpack.unpack(earlier)
 end
 
--- poll <known version> [<field> <version>].. : the overrides if they have changed. Removes the ones that
--- have ended, which the caller names.
+-- poll <known version> [<field> <version>].. : the overrides if they have changed. Removes overrides that have
+-- ended, which the caller names.
 if ARGV[1] == 'poll' then
     for i = 6, #ARGV - 1, 2 do
         local value = redis.call('HGET', entries, ARGV[i])

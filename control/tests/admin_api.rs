@@ -154,7 +154,7 @@ async fn without_a_token_that_is_known_nothing_is_seen_or_changed() {
             assert_eq!(service.send(request.unwrap()).await.status(), 401, "{method} {path}");
         }
     }
-    // Also what does not exist is not told apart.
+    // A path that does not exist gets the same answer.
     assert_eq!(service.ask("GET", "nothing", "", "").await.status, 401);
     assert_eq!(service.ask("GET", "nothing", READ, "").await.status, 404);
     assert_eq!(service.ask("POST", "policies", WRITE, "{}").await.status, 405);
@@ -196,7 +196,7 @@ async fn another_site_changes_nothing_even_if_a_cookie_authenticates() {
         let body = json!({ "policy": "demo", "key": "alice", "reason": "x" }).to_string();
         service.send(request.body(body.into()).unwrap()).await.status()
     };
-    // What the form of another site can send. Older browsers do not say where a request comes from.
+    // The form of another site can send these. Older browsers do not say where a request comes from.
     for form in ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"] {
         assert_eq!(send(form, None).await, 415);
         assert_eq!(send(form, Some("cross-site")).await, 403);
@@ -568,7 +568,7 @@ async fn offenders_are_in_the_order_of_denials_or_of_units() {
             assert_eq!(list[0]["key"], first, "{scope} {by}");
         }
     }
-    // Those of all policies are in one list.
+    // One list has the offenders of all policies.
     let rows = service.registry.get("rows").unwrap();
     for _ in 0..20 {
         let decision = service.limiter.check(rows.policy().charge(7, 1)).await.unwrap();

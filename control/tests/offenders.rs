@@ -110,7 +110,7 @@ async fn the_processes_of_a_service_sum_their_counts() {
         let top = offenders.top_of_fleet("api", 10, Denied).await.expect("an answer");
         top.iter().map(|it| it.denied).collect::<Vec<_>>()
     };
-    // A process knows its own counts at once, and those of the others by their reports.
+    // A process knows its own counts at once, and the counts of the others by their reports.
     assert_eq!(denied(&processes[2]).await, [3]);
     let start = Instant::now();
     for offenders in &processes {

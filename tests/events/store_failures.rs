@@ -51,7 +51,7 @@ async fn check_for(
     checks
 }
 
-/// One test, because the log of failures is that of the process.
+/// One test, because the process has one log of failures.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_cause_of_each_failure_is_logged() {
     if !alone("store_failures::the_cause_of_each_failure_is_logged") {

@@ -40,7 +40,7 @@ fn headers_and_tokens() {
     }
 }
 
-/// With a second value a client must not choose another budget than that of its key.
+/// A second value must not give a client another budget than its key has.
 #[test]
 fn a_header_with_several_values_does_not_reach_the_next_extractor() {
     let anonymous = known(Key::ANONYMOUS);
@@ -79,7 +79,7 @@ fn names_of_accounts() {
     {
         assert_eq!(Key::from_name(one), Key::from_name(other), "{one} {other}");
     }
-    // What the docs say is not done.
+    // As the docs say, these names stay different.
     for (one, other) in [
         ("\u{e9}", "e\u{301}"),
         ("da\u{200b}ve", "dave"),

@@ -431,7 +431,7 @@ async fn handlers_see_that_nothing_was_decided() {
         assert_eq!(response.status(), 200);
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "None 0");
     }
-    // What an outer layer has decided still shows.
+    // The decision of an outer layer still shows.
     let outer = RateLimitLayer::new(Limiter::in_memory(), rule()).visible();
     let inner = RateLimitLayer::new(Limiter::in_memory(), rule()).exempt(|_| true).visible();
     let handler = async |decided: Decisions| decided.remaining().unwrap().to_string();
@@ -440,7 +440,7 @@ async fn handlers_see_that_nothing_was_decided() {
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "1");
 }
 
-/// A refund is that of its own rule, and what outer layers see is what holds after it.
+/// A refund belongs to its own rule, and outer layers see the standing after it.
 #[tokio::test]
 async fn a_refund_is_of_its_own_rule_and_shows() {
     let limiter = Limiter::in_memory();

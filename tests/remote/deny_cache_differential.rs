@@ -208,7 +208,7 @@ impl<'t> Play<'t> {
             Step::Check(lines, Fate::Abandoned) => {
                 let ours = self.abandoned(with.check(charges(&policies, lines))).await;
                 let theirs = without.check(charges(&policies, lines)).await.unwrap();
-                // What comes from the cache is at hand at once.
+                // An answer from the cache is there at once.
                 if let Some(ours) = ours {
                     self.same(lines, &ours.unwrap(), &theirs);
                 } else {

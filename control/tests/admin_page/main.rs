@@ -87,8 +87,8 @@ fn sign_in(browser: &Browser) {
 }
 
 fn see_offenders(browser: &Browser, [shop, _]: &[Example; 2]) {
-    // The list takes 20 denials a second, and keeps 50. Those of the other clients would hide these on a busy
-    // machine.
+    // The list takes 20 denials a second, and keeps 50. On a busy machine, denials of the other clients would
+    // hide these.
     raise_the_limits_of_the_clients(shop, true);
     let mut denied = 0;
     for key in [SCRIPT, "mallory", "mallory"] {
@@ -239,7 +239,7 @@ fn hide_and_show(browser: &Browser, shop: &[Example; 2]) {
     );
     browser.wait("asked > 0");
     set_hidden(true);
-    // What was in flight has ended, and the next refresh would have begun.
+    // Requests in flight have ended, and the next refresh would have begun.
     thread::sleep(Duration::from_secs(3));
     browser.run("window.asked = 0");
     raise_the_limits_of_the_clients(&shop[0], true);

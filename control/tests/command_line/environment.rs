@@ -35,7 +35,7 @@ fn a_name_in_both_programs_means_the_same() {
     let shell = variables(SHELL);
     let server: BTreeSet<_> = SERVER.iter().flat_map(|source| variables(source)).collect();
     assert!(server.len() > 30 && shell.len() >= 5, "{server:?} {shell:?}");
-    // What the value of each is in both programs. The test below gives one value to both.
+    // Each variable has the same kind of value in both programs. The test below gives one value to both.
     let both = [
         ("PLIMSOLL_ADMIN_TOKEN", "operator"),
         ("PLIMSOLL_CONFIG", "file"),
@@ -75,11 +75,11 @@ async fn a_shell_in_the_environment_of_the_server_finds_the_service() {
     let redis = ("PLIMSOLL_REDIS", url.as_str());
     assert!(finds(&[("PLIMSOLL_CONFIG", &file), redis]));
     assert!(finds(&[("PLIMSOLL_CONFIG", &format!("{file},")), redis]));
-    // The server reads all files of a folder, and one of them is that of plimsoll.
+    // The server reads all files of a folder, and one of them is a file of plimsoll.
     let envoy = service.folder.join("envoy.yaml");
     fs::write(&envoy, "domain: shop\ndescriptors: []\n").expect("written");
     assert!(finds(&[("PLIMSOLL_CONFIG", &folder), redis]));
-    // The server of the variable beats the one of the file, as it does in the server.
+    // The variable beats the file, as it does in the server.
     let nowhere = "[store.redis]\nurl = 'redis://127.0.0.1:1'\n";
     fs::write(&file, format!("{CONFIG}{nowhere}")).expect("written");
     assert!(finds(&[("PLIMSOLL_CONFIG", &file), redis]));

@@ -227,7 +227,7 @@ async fn walk(service: &Service) {
     assert!(message.contains("counts by token-bucket"), "{message}");
 }
 
-/// A change is made only if the override is the one that the operator has seen.
+/// A change is made only if the operator has seen the override that is in force.
 async fn compare_and_set(service: &Service) {
     let change = async |quota: &str, version: &str| {
         let set = ["override", "demo", quota, "--key", "43"];

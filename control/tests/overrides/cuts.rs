@@ -64,7 +64,8 @@ impl Kind {
         }
     }
 
-    /// The overrides that are stored after it, if these were before: those of the policy and of the key.
+    /// The overrides that are stored after it, if these were before: the override of the policy, and of the
+    /// key.
     fn after(
         self,
         (policy, key): (Option<String>, Option<String>),
@@ -121,7 +122,7 @@ async fn a_change_whose_connection_is_cut_is_made_once() {
             assert_eq!(stored(&server).await, expected, "{kind:?}, cut at {point:?}");
             let audit: usize = server.ask("XLEN plim:{overrides}:audit");
             assert_eq!(audit, entries, "{kind:?}, cut at {point:?}");
-            // The answer has the state before, also if it is that of the first call.
+            // The answer has the state before, even if the first call gave it.
             assert_eq!(overrides.list().len(), reader(&server).await.list().len());
         }
     }

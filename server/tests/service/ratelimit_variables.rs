@@ -145,7 +145,7 @@ fn a_variable_that_cannot_be_followed_says_what_to_set() {
         let (passed, text) = check(&[&files[..], &[(name, value)]].concat(), &[]);
         assert!(!passed && text.contains(name) && text.contains(instead), "{name}: {text}");
     }
-    // Values that ask for nothing, and ports that are those of the flags.
+    // Values that ask for nothing, and ports as the flags name them.
     let harmless = [
         ("CONFIG_TYPE", "FILE"),
         ("BACKEND_TYPE", "redis"),

@@ -256,7 +256,7 @@ async fn readiness_and_calls_of_one_clone() {
 /// RetryInfo has the wait to the nanosecond, and the pushback has it in milliseconds, rounded up.
 #[tokio::test]
 async fn the_wait_is_exact() {
-    // Of names of several lengths some make details that base64 would pad.
+    // Names of several lengths, because base64 would pad the details of some.
     for name in ["a", "ab", "abc"] {
         let clock = ManualClock::at(1_000_000);
         let store = MemoryStore::new(MemoryConfig::default().clock(clock.clone()));
