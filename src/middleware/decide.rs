@@ -144,8 +144,7 @@ impl Decider {
     /// Applies the rules to a request, and asks the limiter.
     #[inline]
     fn check(&self, parts: &mut Parts) -> FirstStep {
-        let charges = RequestCharges::new(self.rules.applicable(parts), parts);
-        let Ok(RequestCharges { mut charges, hooks, sum }) = charges else {
+        let Ok(RequestCharges { mut charges, hooks, sum }) = self.rules.charges(parts) else {
             return FirstStep::Decided(Admission::Rejected(self.denial_format.no_peer(parts)));
         };
         if charges.is_empty() {

@@ -12,9 +12,8 @@ mod tiers;
 
 pub(crate) use self::{
     by::MissingPeer,
-    charges::{RequestCharges, ResponseHook, ResponseHooks},
+    charges::{ResponseHook, ResponseHooks},
     policy_choice::RequestFn,
     rule::Adjustment,
-    rules::Rules,
 };
-pub use self::{rule::Rule, tiers::Tiers};
+pub use self::{charges::RequestCharges, rule::Rule, rules::Rules, tiers::Tiers};

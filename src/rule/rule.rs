@@ -237,8 +237,8 @@ impl Rule {
     }
 
     /// Sets the treatment of requests while the [store](crate::store::Store) cannot answer. The
-    /// default is [`OnFailure::Local`], and [`OnFailure::Deny`] for calls that [wait for their
-    /// turn](crate::client::PaceLayer::wait).
+    /// default is [`OnFailure::Local`], and [`OnFailure::Deny`] for calls that wait for their turn in
+    /// [plimsoll-pace](https://docs.rs/plimsoll-pace).
     #[must_use]
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = Some(on_failure);
