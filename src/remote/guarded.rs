@@ -16,7 +16,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    breaker::{Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker},
+    breaker::{Breakers, CallOutcome, NodePermit, Permits, SharedBreaker},
     deny_cache::{DenyCache, TrackedRequest},
     fallback::{Cause, Fallback, FoundKeys},
 };
@@ -56,9 +56,6 @@ pub(super) enum Origin {
     Caller,
     /// A task that handles failures itself, so the fallback does not decide the request.
     Task,
-    /// The replay of the backlog. Like a [task](Self::Task), but not subject to the breakers' limits of
-    /// calls in flight, because it limits its own calls.
-    Replay,
 }
 
 impl Guarded {
@@ -149,7 +146,7 @@ impl Guarded {
         };
         // 4.
         let start = Instant::now();
-        let Ok(permits) = self.permits(request, start, origin) else {
+        let Some(permits) = self.permits(request, start) else {
             let reply = self.fall_back(request, Cause::Rejected, origin);
             return Step::Decided(found.add_to(reply));
         };
@@ -218,28 +215,23 @@ impl Guarded {
     }
 
     /// Requests the permits of step 4. Without breakers, every request goes through without one.
-    fn permits(
-        &self,
-        request: Request<'_>,
-        start: Instant,
-        origin: Origin,
-    ) -> Result<Permits, Rejected> {
-        let Some(breakers) = &self.breakers else { return Ok(Permits::new()) };
-        // Only the store can refund what it has charged.
-        let is_urgent = matches!(request, Request::Refund(_)) || origin == Origin::Replay;
-        breakers.try_acquire(&*self.store, request, start, is_urgent, |breaker| {
-            self.start_prober(breaker);
-            // This request is the probe if there is no runtime for the prober, or one that does not
-            // run it.
-            breaker.try_probe(start)
-        })
+    fn permits(&self, request: Request<'_>, start: Instant) -> Option<Permits> {
+        let Some(breakers) = &self.breakers else { return Some(Permits::new()) };
+        let permits = breakers.of(&*self.store, request).into_iter().map(|breaker| {
+            if breaker.is_open() {
+                self.start_prober(&breaker);
+            }
+            NodePermit::try_acquire(breaker, start)
+        });
+        permits.collect()
     }
 
     /// Records the outcome of a call in the breaker of each node that it depended on.
     fn record(&self, permits: Permits, outcome: impl Fn(&SharedBreaker) -> CallOutcome) {
         let now = Instant::now();
         for NodePermit { breaker, permit } in permits {
-            if breaker.record(permit, now, outcome(&breaker)) {
+            breaker.record(permit, now, outcome(&breaker));
+            if breaker.is_open() {
                 self.start_prober(&breaker);
             }
         }
