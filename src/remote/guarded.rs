@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::{
     breaker::{Breakers, CallOutcome, NodePermit, Permits, SharedBreaker},
     deny_cache::{DenyCache, TrackedRequest},
-    fallback::{Cause, Fallback, FoundKeys},
+    fallback::{Cause, Fallback},
 };
 use crate::{
     decision::{Source, StoreReply},
@@ -129,7 +129,7 @@ impl Guarded {
         limit: Option<Duration>,
     ) -> Step<StoreCall<'static>> {
         // 1.
-        let found = match (request, &self.fallback) {
+        match (request, &self.fallback) {
             (Request::Refund(receipt), Some(fallback)) if receipt.source() == Source::Fallback => {
                 return Step::Decided(Ok(fallback.refund(receipt)));
             }
@@ -137,18 +137,24 @@ impl Guarded {
             (Request::Block(..) | Request::Unblock(_), Some(fallback)) => {
                 fallback.block_or_unblock(request)
             }
-            _ => FoundKeys::default(),
-        };
-        // 2 and 3.
-        let tracked = match self.begin(request, origin) {
-            Ok(tracked) => tracked,
-            Err(reply) => return Step::Decided(found.add_to(reply)),
+            _ => {}
+        }
+        // 2.
+        if self.breakers.as_ref().is_some_and(|it| it.rejects(&*self.store, request)) {
+            return Step::Decided(self.fall_back(request, Cause::Rejected, origin));
+        }
+        // 3.
+        let tracked = match &self.deny_cache {
+            None => TrackedRequest::default(),
+            Some(deny_cache) => match deny_cache.begin(request) {
+                Ok(tracked) => tracked,
+                Err(denial) => return Step::Decided(Ok(denial)),
+            },
         };
         // 4.
         let start = Instant::now();
         let Some(permits) = self.permits(request, start) else {
-            let reply = self.fall_back(request, Cause::Rejected, origin);
-            return Step::Decided(found.add_to(reply));
+            return Step::Decided(self.fall_back(request, Cause::Rejected, origin));
         };
         // 5.
         let deadline = limit.and_then(Deadline::new);
@@ -158,7 +164,6 @@ impl Guarded {
             charges: Charges::default(),
             origin,
             start,
-            found,
             outcome_of: Some((tracked, permits)),
         };
         match self.call_store(request, deadline).now() {
@@ -166,15 +171,6 @@ impl Guarded {
             Ok(reply) => Step::Decided(call.finish(reply, Some(start.elapsed()), Some(request))),
             Err(answer) => Step::Waits(StoreCall { call, answer, deadline }),
         }
-    }
-
-    /// Returns the reply to the request of a caller if the breaker or the deny cache gives one, in step
-    /// 2 or 3.
-    pub(super) fn reply_without_store(
-        &self,
-        request: Request<'_>,
-    ) -> Option<Result<StoreReply, Error>> {
-        self.begin(request, Origin::Caller).err()
     }
 
     /// Decides a request in place of the store.
@@ -196,22 +192,6 @@ impl Guarded {
         if let Some(breakers) = &self.breakers {
             breakers.stop();
         }
-    }
-
-    /// Passes a request through steps 2 and 3, which may answer it without the store.
-    fn begin(
-        &self,
-        request: Request<'_>,
-        origin: Origin,
-    ) -> Result<TrackedRequest, Result<StoreReply, Error>> {
-        // 2.
-        let rejects = |breakers: &Breakers| breakers.rejects(&*self.store, request);
-        if self.breakers.as_ref().is_some_and(rejects) {
-            return Err(self.fall_back(request, Cause::Rejected, origin));
-        }
-        // 3.
-        let Some(deny_cache) = &self.deny_cache else { return Ok(TrackedRequest::default()) };
-        deny_cache.begin(request).map_err(Ok)
     }
 
     /// Requests the permits of step 4. Without breakers, every request goes through without one.
@@ -425,7 +405,6 @@ struct Unrecorded<'p> {
     charges: Charges<'p>,
     origin: Origin,
     start: Instant,
-    found: FoundKeys,
     /// The handles with which the deny cache and the breakers record the outcome. `None` once they
     /// have.
     outcome_of: Option<(TrackedRequest, Permits)>,
@@ -439,7 +418,6 @@ impl Unrecorded<'_> {
             charges: mem::take(&mut self.charges).into_owned(),
             origin: self.origin,
             start: self.start,
-            found: mem::take(&mut self.found),
             outcome_of: self.outcome_of.take(),
         }
     }
@@ -466,17 +444,17 @@ impl Unrecorded<'_> {
         let error = match reply {
             Ok(_) => {
                 guarded.start_replay();
-                return self.found.add_to(reply);
+                return reply;
             }
             Err(error) => error,
         };
         if error.is_unavailable() && !guarded.traits.protects_itself {
             telemetry::store_failed(&error);
         }
-        self.found.add_to(match request {
+        match request {
             Some(request) => guarded.fall_back(request, Cause::Failed(error), self.origin),
             None => Err(error),
-        })
+        }
     }
 }
 
@@ -507,24 +485,8 @@ impl Deadline {
         Some(Self { at: TimeLimit::after(wait), limit })
     }
 
-    /// Returns the deadline of a call that starts now and waits as long as this one.
-    pub(super) fn again(self) -> Option<Self> {
-        Self::new(self.limit)
-    }
-
     pub(super) fn time(self) -> Instant {
         self.at.time()
-    }
-
-    /// Returns the time at which half of the wait has passed.
-    pub(super) fn half(self) -> Instant {
-        let time = self.time();
-        time.checked_sub(self.limit / 2).unwrap_or(time)
-    }
-
-    /// Returns the rest of the wait.
-    pub(super) fn rest(self) -> Duration {
-        self.time().saturating_duration_since(Instant::now()) + TIMER_RESOLUTION
     }
 
     pub(super) fn has_passed(self) -> bool {
