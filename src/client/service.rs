@@ -72,7 +72,7 @@ where
             let response = ready.call(Request::from_parts(parts, body)).await;
             let (head, body) = response.map_err(PaceError::Inner)?.into_parts();
             layer.pauses.answered(&call, Pause::of(&head), layer.max_pause);
-            let at_end = settle(&layer.limiter, decision, hooks, &head, body.size_hint()).await;
+            let at_end = settle(&layer.limiter, decision, hooks, &head, body.size_hint());
             let at_end = BodySettlement::holding(at_end, permit);
             Ok(Response::from_parts(head, ResponseBody::inner(body, at_end)))
         })
@@ -132,7 +132,7 @@ async fn decide<E>(
 }
 
 /// Adjusts the charges of a call by its response. Returns those that the end of the body settles.
-async fn settle(
+fn settle(
     limiter: &Limiter,
     decision: Option<Decision<'static>>,
     hooks: ResponseHooks,
@@ -142,7 +142,7 @@ async fn settle(
     match decision {
         Some(decision) if !hooks.is_empty() => {
             let settlement = Settlement { limiter: limiter.clone(), decision, hooks };
-            settlement.at_head(head, &size).await.at_end
+            settlement.at_head(head, &size)
         }
         _ => None,
     }

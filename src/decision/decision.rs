@@ -5,7 +5,7 @@ use std::{mem, time::Duration};
 use smallvec::SmallVec;
 
 use super::{
-    ChargeReply, Outcome, Outcomes, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict,
+    ChargeReply, Outcome, Outcomes, Receipt, ReceiptLine, Source, StoreReply, Verdict,
 };
 use crate::{
     clock::Timestamp,
@@ -172,16 +172,6 @@ impl<'p> Decision<'p> {
         (!receipt.lines().is_empty()).then_some(receipt)
     }
 
-    /// Replaces the standing of the charge at `position` after a refund.
-    pub(crate) fn restate(&mut self, position: usize, standing: Standing) {
-        if let Self::Allowed(Allowed(details)) = self {
-            if let Some(reply) = details.replies.get_mut(position) {
-                reply.standing = standing;
-            }
-            details.binding = details.outcomes(true).tightest();
-        }
-    }
-
     fn details(&self) -> &Details<'p> {
         match self {
             Self::Allowed(Allowed(details)) | Self::Denied(Denied(details)) => details,
@@ -310,7 +300,7 @@ impl<'p> Allowed<'p> {
 mod tests {
     use crate::{
         clock::Timestamp,
-        decision::{ChargeReply, Decision, Mark, Source, Standing, StoreReply, Verdict},
+        decision::{ChargeReply, Decision, Mark, ReceiptLine, Source, Standing, StoreReply, Verdict},
         policy::{Charges, Policy},
         quota::Quota,
     };
@@ -376,7 +366,7 @@ mod tests {
             });
             let reply = StoreReply::new(Timestamp::from_micros(7), Source::Local, replies);
             let receipt = Decision::new(&mut charges, reply).unwrap().in_flight();
-            receipt.map(|receipt| receipt.units())
+            receipt.map(|receipt| receipt.lines().iter().map(ReceiptLine::units).sum())
         };
         assert_eq!(held(&[(&day, Verdict::Passed, 3)]), None);
         assert_eq!(held(&[(&jobs, Verdict::Passed, 3)]), Some(3));

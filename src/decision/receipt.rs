@@ -130,11 +130,6 @@ impl Receipt {
         &self.lines
     }
 
-    /// Returns the number of units that were spent, over all lines.
-    pub(crate) fn units(&self) -> u64 {
-        self.lines.iter().fold(0, |sum, line| sum.saturating_add(line.units))
-    }
-
     /// Returns whether there are lines, and the units of all of them are in flight.
     pub(crate) fn is_in_flight(&self) -> bool {
         !self.lines.is_empty() && self.lines.iter().all(ReceiptLine::is_in_flight)
@@ -285,7 +280,6 @@ mod tests {
         assert!(!both.is_in_flight());
         assert_eq!(both.in_flight().map(|held| units(&held)), Some(vec![2]));
         assert!(receipt(day, &[3]).in_flight().is_none());
-        assert_eq!(both.units(), 5);
         assert_eq!(units(&both.without_in_flight()), [3]);
     }
 

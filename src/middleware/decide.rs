@@ -9,6 +9,7 @@ use std::{
 };
 
 use http::{Response, request::Parts};
+use http_body::Body;
 
 use super::{
     Decisions,
@@ -20,7 +21,7 @@ use crate::{
     decision::{Decision, Denied, StoreReply},
     error::Error,
     limiter::{Limiter, Permit},
-    outcome::{DenialBody, Settlement},
+    outcome::{BodySettlement, DenialBody, ResponseBody, Settlement},
     policy::{Charges, FailurePolicy},
     remote::{Call, Step},
     rule::{RequestCharges, RequestFn, ResponseHooks, Rule, Rules, route},
@@ -65,22 +66,35 @@ pub(super) enum Admission {
 }
 
 /// The change of a response of the inner service.
-pub(super) enum ResponseChange {
-    None,
-    /// Adds headers, and the decision to the extensions.
-    Add(ResponseHeaders, Option<Decisions>),
-    /// Adjusts charges by the response before headers are added.
-    Settle(Box<PendingSettlement>),
-    /// Makes the change, and holds units in flight until the body of the response has ended. It is boxed
-    /// because few requests have such units.
-    Hold(Box<(Permit, Self)>),
+#[derive(Default)]
+pub(super) struct ResponseChange {
+    headers: ResponseHeaders,
+    /// The decision for the extensions of the response.
+    decided: Option<Decisions>,
+    /// Few requests have charges that depend on the response, or units in flight.
+    held: Option<Box<HeldCharges>>,
+}
+
+/// The charges of an admitted request that its response adjusts or releases.
+struct HeldCharges {
+    settlement: Option<Settlement>,
+    permit: Option<Permit>,
 }
 
 impl ResponseChange {
-    /// Creates the change that adds `headers`.
+    /// Changes a response. Its body holds the charges until it has ended.
     #[inline]
-    fn of(headers: ResponseHeaders) -> Self {
-        if headers.is_empty() { Self::None } else { Self::Add(headers, None) }
+    pub(super) fn apply<B: Body>(self, response: Response<B>) -> Response<ResponseBody<B>> {
+        let (mut head, body) = response.into_parts();
+        self.headers.add_to(&mut head.headers);
+        if let Some(decided) = self.decided {
+            decided.add_to(&mut head.extensions);
+        }
+        let at_end = self.held.and_then(|held| {
+            let at_end = held.settlement.and_then(|it| it.at_head(&head, &body.size_hint()));
+            BodySettlement::holding(at_end, held.permit)
+        });
+        Response::from_parts(head, ResponseBody::inner(body, at_end))
     }
 }
 
@@ -94,13 +108,6 @@ pub(super) enum PendingDecision {
 }
 
 type DelayedDecision = Pin<Box<dyn Future<Output = Result<Decision<'static>, Error>> + Send>>;
-
-/// An admitted request that waits for the head of its response.
-pub(super) struct PendingSettlement {
-    pub(super) settlement: Settlement,
-    pub(super) headers: Headers,
-    pub(super) decided: Option<Decisions>,
-}
 
 impl Decider {
     /// Reports the limits, the store and its resilience, once for each layer.
@@ -187,7 +194,7 @@ impl Decider {
         if self.visible && parts.extensions.get::<Decisions>().is_none() {
             parts.extensions.insert(Decisions::default());
         }
-        Admission::Admitted(ResponseChange::None)
+        Admission::Admitted(ResponseChange::default())
     }
 
     /// Decides a request with the reply of the store.
@@ -221,22 +228,15 @@ impl Decider {
         if let Some(decided) = &decided {
             parts.extensions.insert(decided.clone());
         }
-        let change = if hooks.is_empty() {
-            let headers = self.headers.for_decision(decision);
-            match decided {
-                None => ResponseChange::of(headers),
-                decided => ResponseChange::Add(headers, decided),
-            }
-        } else {
-            let (limiter, decision) = (self.limiter.clone(), decision.clone().into_owned());
-            let settlement = Settlement { limiter, decision, hooks };
-            let headers = self.headers;
-            ResponseChange::Settle(Box::new(PendingSettlement { settlement, headers, decided }))
-        };
-        Admission::Admitted(match permit {
-            Some(permit) => ResponseChange::Hold(Box::new((permit, change))),
-            None => change,
-        })
+        let settlement = (!hooks.is_empty()).then(|| Settlement {
+            limiter: self.limiter.clone(),
+            decision: decision.clone().into_owned(),
+            hooks,
+        });
+        let is_held = settlement.is_some() || permit.is_some();
+        let held = is_held.then(|| Box::new(HeldCharges { settlement, permit }));
+        let headers = self.headers.for_decision(decision);
+        Admission::Admitted(ResponseChange { headers, decided, held })
     }
 
     /// Admits or rejects a request that the store could not decide.

@@ -1,4 +1,4 @@
-//! The response future, which awaits the decision, the inner service and the settlement.
+//! The response future, which awaits the decision and the inner service.
 
 use std::{
     fmt, mem,
@@ -12,15 +12,8 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::{
-    Decisions,
-    decide::{Admission, Decider, PendingDecision, PendingSettlement, ResponseChange},
-    headers::{Headers, ResponseHeaders},
-};
-use crate::{
-    limiter::Permit,
-    outcome::{BodySettlement, DenialBody, ResponseBody, Settled, SettlementFuture},
-};
+use super::decide::{Admission, Decider, PendingDecision, ResponseChange};
+use crate::outcome::{DenialBody, ResponseBody};
 
 pin_project! {
     /// The response future of [`RateLimit`](crate::layer::RateLimit).
@@ -30,21 +23,19 @@ pin_project! {
         S: Service<Request<B>>,
     {
         #[pin]
-        state: ResponseState<S, S::Future, S::Response, B>,
+        state: ResponseState<S, S::Future, B>,
     }
 }
 
 pin_project! {
     #[project = ResponseStateProjection]
-    enum ResponseState<S, F, R, B> {
+    enum ResponseState<S, F, B> {
         // The request was rejected with this response.
         Rejected { response: Option<Response<DenialBody>> },
         // The check is in flight to a remote store, or the request waits for its turn.
         Deciding { call: Option<Box<PendingCall<S, B>>> },
         // The inner service has been called.
         Calling { #[pin] future: F, change: ResponseChange },
-        // The head of the response has arrived, and charges are refunded.
-        Settling { settling: Option<Box<Settling<R>>> },
     }
 }
 
@@ -56,15 +47,6 @@ struct PendingCall<S, B> {
     service: S,
     parts: Parts,
     body: B,
-}
-
-/// A response that waits for refunds.
-struct Settling<R> {
-    response: R,
-    settlement: SettlementFuture,
-    headers: Headers,
-    decided: Option<Decisions>,
-    permit: Option<Permit>,
 }
 
 impl<S, B> ResponseFuture<S, B>
@@ -127,63 +109,12 @@ where
                     }
                 }
                 ResponseStateProjection::Calling { future, change } => {
-                    let mut response = ready!(future.poll(cx))?;
-                    let mut change = mem::replace(change, ResponseChange::None);
-                    let mut permit = None;
-                    // Only few changes are moved here, because a change is large.
-                    if let ResponseChange::Hold(held) = change {
-                        permit = Some(held.0);
-                        change = held.1;
-                    }
-                    match change {
-                        ResponseChange::None | ResponseChange::Hold(_) => {}
-                        ResponseChange::Add(headers, decided) => {
-                            add_to(&mut response, headers, decided);
-                        }
-                        ResponseChange::Settle(pending) => {
-                            state.set(settling(response, *pending, permit));
-                            continue;
-                        }
-                    }
-                    let at_end = BodySettlement::holding(None, permit);
-                    return Poll::Ready(Ok(response.map(|body| ResponseBody::inner(body, at_end))));
-                }
-                ResponseStateProjection::Settling { settling } => {
-                    let pending = settling.as_mut().expect("polled after it was ready");
-                    let Settled { decision, at_end } = ready!(pending.settlement.as_mut().poll(cx));
-                    let settling = *settling.take().expect("the response was there a line ago");
-                    let Settling { mut response, headers, decided, permit, .. } = settling;
-                    let at_end = BodySettlement::holding(at_end, permit);
-                    let headers = headers.for_decision(&decision);
-                    let decided = decided.map(|decided| decided.with_decision(decision));
-                    add_to(&mut response, headers, decided);
-                    return Poll::Ready(Ok(response.map(|body| ResponseBody::inner(body, at_end))));
+                    let response = ready!(future.poll(cx))?;
+                    return Poll::Ready(Ok(mem::take(change).apply(response)));
                 }
             };
             state.set(next);
         }
-    }
-}
-
-/// Starts the settlement of a response whose head has arrived.
-fn settling<S, F, B, RB: Body>(
-    response: Response<RB>,
-    pending: PendingSettlement,
-    permit: Option<Permit>,
-) -> ResponseState<S, F, Response<RB>, B> {
-    let PendingSettlement { settlement, headers, decided } = pending;
-    let (head, body) = response.into_parts();
-    let settlement = settlement.at_head(&head, &body.size_hint());
-    let response = Response::from_parts(head, body);
-    let settling = Settling { response, settlement, headers, decided, permit };
-    ResponseState::Settling { settling: Some(Box::new(settling)) }
-}
-
-#[inline]
-fn add_to<B>(response: &mut Response<B>, headers: ResponseHeaders, decided: Option<Decisions>) {
-    headers.add_to(response.headers_mut());
-    if let Some(decided) = decided {
-        decided.add_to(response.extensions_mut());
     }
 }
 
@@ -196,7 +127,6 @@ where
             ResponseState::Rejected { .. } => "ResponseFuture(rejected)",
             ResponseState::Deciding { .. } => "ResponseFuture(deciding)",
             ResponseState::Calling { .. } => "ResponseFuture(calling)",
-            ResponseState::Settling { .. } => "ResponseFuture(settling)",
         })
     }
 }

@@ -8,6 +8,6 @@ mod settle;
 
 pub(crate) use self::{
     body::DenialBody,
-    settle::{BodySettlement, Settled, Settlement, SettlementFuture},
+    settle::{BodySettlement, Settlement},
 };
 pub use self::{body::ResponseBody, settle::Tally};

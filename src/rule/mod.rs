@@ -12,7 +12,7 @@ mod tiers;
 
 pub(crate) use self::{
     by::MissingPeer,
-    charges::{RequestCharges, ResponseHook, ResponseHooks},
+    charges::{RequestCharges, ResponseHooks},
     policy_choice::RequestFn,
     rule::Adjustment,
     rules::Rules,

@@ -249,7 +249,7 @@ impl Rule {
     /// rule can count failed logins only.
     ///
     /// The charge is made before the request is served, so that concurrent requests cannot exceed
-    /// the limit.
+    /// the limit. The response does not wait for the refund, and its headers show the standing before it.
     ///
     /// ```
     /// use plimsoll::{Policy, Quota, Rule, by};
