@@ -238,13 +238,6 @@ impl Limiter {
         &self,
         charges: impl Into<Charges<'p>>,
     ) -> Result<Reserved<'p>, Error> {
-        let mut charges = charges.into();
-        if let Some(store) = self.0.holds_in_memory(&charges) {
-            match charges.into_one() {
-                Ok(charge) => return Reservation::in_memory(&self.0, store, charge),
-                Err(vector) => charges = vector,
-            }
-        }
         Ok(match self.check(charges).await? {
             Decision::Allowed(allowed) => Reserved::Held(self.hold(allowed.into_receipt())),
             Decision::Denied(denied) => Reserved::Denied(denied),
@@ -486,7 +479,7 @@ impl Limiter {
     /// Returns a guard of the units that an admitted check holds in flight, if there are any.
     #[inline]
     pub(crate) fn permit(&self, decision: &Decision<'_>) -> Option<Permit> {
-        decision.in_flight().map(|receipt| Permit::new(&self.0, receipt, None))
+        decision.in_flight().map(|receipt| Permit::new(&self.0, receipt))
     }
 
     pub(crate) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {

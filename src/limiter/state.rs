@@ -10,7 +10,7 @@ use crate::{
     policy::{Charge, Charges},
     remote::{Call, Pipeline, Resilience, Step},
     runtime::RunningFlag,
-    store::{Answer, NodeId, Request, Status, Store},
+    store::{Answer, Request, Status, Store},
     telemetry::{self, DenialLog},
 };
 
@@ -33,24 +33,6 @@ impl LimiterState {
             units: UnitsInFlight::default(),
             keeper: RunningFlag::default(),
         }
-    }
-
-    /// Returns the memory store, if the limiter has one.
-    #[inline]
-    pub(super) fn memory(&self) -> Option<&MemoryStore> {
-        match &self.store {
-            LimiterStore::Memory(store) => Some(store),
-            _ => None,
-        }
-    }
-
-    /// Returns the memory store, if the limiter has one and these charges are a single one under a concurrency
-    /// limit, on which nothing is reported.
-    #[inline]
-    pub(super) fn holds_in_memory(&self, charges: &[Charge<'_>]) -> Option<&MemoryStore> {
-        let [charge] = charges else { return None };
-        let is_held = charge.quota().is_concurrent() && !telemetry::reports_decisions();
-        self.memory().filter(|_| is_held)
     }
 
     pub(super) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {
@@ -150,14 +132,6 @@ impl LimiterStore {
         match self {
             Self::Memory(_) | Self::Embedded(_) => self.call(request),
             Self::Remote(pipeline) => pipeline.call_in_background(request),
-        }
-    }
-
-    /// Returns the node that a charge depends on.
-    pub(super) fn node(&self, charge: &Charge<'_>) -> NodeId {
-        match self {
-            Self::Memory(_) | Self::Embedded(_) => NodeId::ONLY,
-            Self::Remote(pipeline) => pipeline.node(charge),
         }
     }
 

@@ -57,13 +57,6 @@ impl DenialLog {
     }
 }
 
-/// Returns whether decisions are reported. With the feature `metrics`, the result is always true,
-/// because the facade does not say whether a recorder is installed.
-#[inline]
-pub(crate) fn reports_decisions() -> bool {
-    counts::ENABLED || records_decisions()
-}
-
 /// Reports a decision, as an event if it denies the check and `log` admits it, and in the counters
 /// of its policies and trials.
 #[inline]

@@ -21,7 +21,7 @@ pub(crate) use self::{
     },
     events::{
         Announcement, DenialLog, breaker_changed, charge_without_peer, check_failed,
-        record_decision, reports_decisions, store_failed,
+        record_decision, store_failed,
     },
     misuse::{FirstRequests, RouteWatch, charged_twice, forwarded_ignored},
 };
