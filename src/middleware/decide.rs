@@ -15,7 +15,7 @@ use super::{
     Decisions,
     headers::{Headers, ResponseHeaders},
     misuse,
-    respond::DenialFormat,
+    respond::{DenialFormat, Rejection},
 };
 use crate::{
     decision::{Decision, Denied, StoreReply},
@@ -153,7 +153,7 @@ impl Decider {
     fn check(&self, parts: &mut Parts) -> FirstStep {
         let charges = RequestCharges::new(self.rules.applicable(parts), parts);
         let Ok(RequestCharges { mut charges, hooks, sum }) = charges else {
-            return FirstStep::Decided(Admission::Rejected(self.denial_format.no_peer(parts)));
+            return FirstStep::Decided(Admission::Rejected(self.denial_format.respond(Rejection::no_peer(), parts)));
         };
         if charges.is_empty() {
             return FirstStep::Decided(self.pass(parts));
@@ -246,7 +246,10 @@ impl Decider {
         telemetry::check_failed(error, admitted);
         match admitted {
             true => self.pass(parts),
-            false => Admission::Rejected(self.denial_format.unavailable(self.jitter, parts)),
+            false => {
+                let rejection = Rejection::unavailable(self.jitter);
+                Admission::Rejected(self.denial_format.respond(rejection, parts))
+            }
         }
     }
 
@@ -256,7 +259,8 @@ impl Decider {
         denied: &Denied<'_>,
         parts: &Parts,
     ) -> Response<DenialBody> {
-        let mut response = self.denial_format.denied(denied, &self.headers, self.jitter, parts);
+        let rejection = Rejection::denied_by(denied, &self.headers, self.jitter);
+        let mut response = self.denial_format.respond(rejection, parts);
         if self.visible {
             decided(decision, parts).add_to(response.extensions_mut());
         }
