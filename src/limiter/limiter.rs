@@ -17,7 +17,7 @@ use crate::{
     quota::Quota,
     remote::{Resilience, Step},
     store::{Request, Status, Store},
-    telemetry::{self, DenialEvents, DenialLog},
+    telemetry,
 };
 
 /// The handle with which an application checks charges.
@@ -337,19 +337,6 @@ impl Limiter {
         self.0.store.close().await.and(released)
     }
 
-    /// Sets the denials for which this limiter and its layers emit an event, for all clones of this
-    /// handle. It can be changed while the program runs. The default is
-    /// [`DenialEvents::OncePerSecond`].
-    pub fn set_denial_events(&self, events: DenialEvents) {
-        self.0.denial_log.set_mode(events);
-    }
-
-    /// Returns the denials for which this limiter emits an event.
-    #[must_use]
-    pub fn denial_events(&self) -> DenialEvents {
-        self.0.denial_log.mode()
-    }
-
     /// Spends the cost of all charges, even beyond the limit. Takes one [`Charge`](crate::Charge) or
     /// several.
     ///
@@ -491,8 +478,4 @@ impl Limiter {
         self.0.store.description()
     }
 
-    /// Returns the log that limits the events of denials.
-    pub(crate) fn denial_log(&self) -> &DenialLog {
-        &self.0.denial_log
-    }
 }

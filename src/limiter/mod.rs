@@ -19,4 +19,3 @@ pub use self::{
     reservation::{Reservation, Reserved},
 };
 pub(crate) use self::{permit::Permit, queue::require_timer};
-pub use crate::telemetry::DenialEvents;

@@ -11,14 +11,13 @@ use crate::{
     remote::{Call, Pipeline, Resilience, Step},
     runtime::RunningFlag,
     store::{Answer, Request, Status, Store},
-    telemetry::{self, DenialLog},
+    telemetry,
 };
 
 #[derive(Debug)]
 pub(super) struct LimiterState {
     pub(super) store: LimiterStore,
     pub(super) queue: Queue,
-    pub(super) denial_log: DenialLog,
     pub(super) units: UnitsInFlight,
     /// Set while the thread runs that renews and releases units in flight.
     pub(super) keeper: RunningFlag,
@@ -29,7 +28,6 @@ impl LimiterState {
         Self {
             store,
             queue,
-            denial_log: DenialLog::default(),
             units: UnitsInFlight::default(),
             keeper: RunningFlag::default(),
         }
@@ -47,7 +45,7 @@ impl LimiterState {
     /// Reports a decision without a route.
     #[inline]
     pub(super) fn report(&self, decision: &Decision<'_>) {
-        telemetry::record_decision(decision, &self.denial_log, || None);
+        telemetry::record_decision(decision, || None);
     }
 }
 

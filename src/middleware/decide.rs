@@ -216,7 +216,7 @@ impl Decider {
     /// Admits or rejects a request by its decision. The decision is borrowed and not moved: it is
     /// large, and a move costs as much as making it.
     fn admit(&self, decision: &Decision<'_>, hooks: ResponseHooks, parts: &mut Parts) -> Admission {
-        telemetry::record_decision(decision, self.limiter.denial_log(), || route::matched(parts));
+        telemetry::record_decision(decision, || route::matched(parts));
         if let Some(on_decision) = &self.on_decision {
             on_decision(decision, parts);
         }
