@@ -5,7 +5,7 @@ use std::{mem, time::Duration};
 use smallvec::SmallVec;
 
 use super::{
-    ChargeReply, Outcome, Outcomes, Receipt, ReceiptLine, Source, StoreReply, Verdict,
+    ChargeReply, Outcome, Outcomes, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict,
 };
 use crate::{
     clock::Timestamp,
@@ -172,6 +172,16 @@ impl<'p> Decision<'p> {
         (!receipt.lines().is_empty()).then_some(receipt)
     }
 
+    /// Replaces the standing of the charge at `position` after a refund.
+    pub(crate) fn restate(&mut self, position: usize, standing: Standing) {
+        if let Self::Allowed(Allowed(details)) = self {
+            if let Some(reply) = details.replies.get_mut(position) {
+                reply.standing = standing;
+            }
+            details.binding = details.outcomes(true).tightest();
+        }
+    }
+
     fn details(&self) -> &Details<'p> {
         match self {
             Self::Allowed(Allowed(details)) | Self::Denied(Denied(details)) => details,
@@ -300,7 +310,9 @@ impl<'p> Allowed<'p> {
 mod tests {
     use crate::{
         clock::Timestamp,
-        decision::{ChargeReply, Decision, Mark, ReceiptLine, Source, Standing, StoreReply, Verdict},
+        decision::{
+            ChargeReply, Decision, Mark, ReceiptLine, Source, Standing, StoreReply, Verdict,
+        },
         policy::{Charges, Policy},
         quota::Quota,
     };

@@ -1,6 +1,6 @@
 //! The limiter.
 
-use std::{future::ready, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use super::{
     check::Check,
@@ -306,7 +306,7 @@ impl Limiter {
         within: Duration,
     ) -> Result<Decision<'p>, Error> {
         let charges = charges.into().or_on_failure(OnFailure::Deny);
-        self.until_ready_after(charges, within, |_| ready(Ok(()))).await
+        self.until_ready_after(charges, within, |_| Ok(None)).await
     }
 
     /// Returns the status of the store: the state of its breaker, its response time, and the units and
@@ -477,5 +477,4 @@ impl Limiter {
     pub(crate) fn description(&self) -> String {
         self.0.store.description()
     }
-
 }

@@ -227,7 +227,7 @@ impl Turn<'_> {
 }
 
 /// Returns an error outside of a tokio runtime with timers.
-pub(crate) fn require_timer() -> Result<(), Error> {
+pub(super) fn require_timer() -> Result<(), Error> {
     let message = "a wait needs a tokio runtime with time enabled (enable_time)";
     runtime_with_timer().map(drop).ok_or_else(|| Error::new(ErrorKind::Invalid, message))
 }

@@ -25,12 +25,7 @@ pub(super) struct LimiterState {
 
 impl LimiterState {
     pub(super) fn new(store: LimiterStore, queue: Queue) -> Self {
-        Self {
-            store,
-            queue,
-            units: UnitsInFlight::default(),
-            keeper: RunningFlag::default(),
-        }
+        Self { store, queue, units: UnitsInFlight::default(), keeper: RunningFlag::default() }
     }
 
     pub(super) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     decision::{Decision, Denied, StoreReply},
     error::Error,
-    limiter::{Limiter, Permit},
+    limiter::Limiter,
     outcome::{BodySettlement, DenialBody, ResponseBody, Settlement},
     policy::{Charges, FailurePolicy},
     remote::{Call, Step},
@@ -71,30 +71,45 @@ pub(super) struct ResponseChange {
     headers: ResponseHeaders,
     /// The decision for the extensions of the response.
     decided: Option<Decisions>,
-    /// Few requests have charges that depend on the response, or units in flight.
-    held: Option<Box<HeldCharges>>,
+    /// The charges that depend on the response, and the headers that show them. Few requests have such charges.
+    settlement: Option<Box<(Settlement, Headers)>>,
+    /// The guard of units in flight, and of what the end of the body settles.
+    at_end: Option<Box<BodySettlement>>,
 }
 
-/// The charges of an admitted request that its response adjusts or releases.
-struct HeldCharges {
-    settlement: Option<Settlement>,
-    permit: Option<Permit>,
-}
+/// A change that waits for refunds.
+pub(super) type Settling = Pin<Box<dyn Future<Output = ResponseChange> + Send>>;
 
 impl ResponseChange {
-    /// Changes a response. Its body holds the charges until it has ended.
+    /// Adjusts charges by the head of the response, if some depend on it. The response waits for their refunds.
     #[inline]
-    pub(super) fn apply<B: Body>(self, response: Response<B>) -> Response<ResponseBody<B>> {
-        let (mut head, body) = response.into_parts();
-        self.headers.add_to(&mut head.headers);
-        if let Some(decided) = self.decided {
-            decided.add_to(&mut head.extensions);
-        }
-        let at_end = self.held.and_then(|held| {
-            let at_end = held.settlement.and_then(|it| it.at_head(&head, &body.size_hint()));
-            BodySettlement::holding(at_end, held.permit)
+    pub(super) fn settle<B: Body>(
+        &mut self,
+        response: Response<B>,
+    ) -> (Response<B>, Option<Settling>) {
+        let Some(settlement) = self.settlement.take() else { return (response, None) };
+        let (settlement, shown) = *settlement;
+        let Self { decided, at_end, .. } = mem::take(self);
+        let (head, body) = response.into_parts();
+        let settling = settlement.at_head(at_end, &head, &body.size_hint());
+        let settling = Box::pin(async move {
+            let (decision, at_end) = settling.await;
+            let headers = shown.for_decision(&decision);
+            let decided = decided.map(|decided| decided.with_decision(decision));
+            Self { headers, decided, settlement: None, at_end }
         });
-        Response::from_parts(head, ResponseBody::inner(body, at_end))
+        (Response::from_parts(head, body), Some(settling))
+    }
+
+    /// Changes a response. Its body holds units in flight until it has ended.
+    #[inline]
+    pub(super) fn apply<B>(self, response: Response<B>) -> Response<ResponseBody<B>> {
+        let mut response = response;
+        self.headers.add_to(response.headers_mut());
+        if let Some(decided) = self.decided {
+            decided.add_to(response.extensions_mut());
+        }
+        response.map(|body| ResponseBody::inner(body, self.at_end))
     }
 }
 
@@ -151,9 +166,9 @@ impl Decider {
     /// Applies the rules to a request, and asks the limiter.
     #[inline]
     fn check(&self, parts: &mut Parts) -> FirstStep {
-        let charges = RequestCharges::new(self.rules.applicable(parts), parts);
-        let Ok(RequestCharges { mut charges, hooks, sum }) = charges else {
-            return FirstStep::Decided(Admission::Rejected(self.denial_format.respond(Rejection::no_peer(), parts)));
+        let Ok(RequestCharges { mut charges, hooks, sum }) = self.rules.charges(parts) else {
+            let response = self.denial_format.respond(Rejection::no_peer(), parts);
+            return FirstStep::Decided(Admission::Rejected(response));
         };
         if charges.is_empty() {
             return FirstStep::Decided(self.pass(parts));
@@ -228,15 +243,13 @@ impl Decider {
         if let Some(decided) = &decided {
             parts.extensions.insert(decided.clone());
         }
-        let settlement = (!hooks.is_empty()).then(|| Settlement {
-            limiter: self.limiter.clone(),
-            decision: decision.clone().into_owned(),
-            hooks,
+        let settlement = (!hooks.is_empty()).then(|| {
+            let (limiter, decision) = (self.limiter.clone(), decision.clone().into_owned());
+            Box::new((Settlement { limiter, decision, hooks }, self.headers))
         });
-        let is_held = settlement.is_some() || permit.is_some();
-        let held = is_held.then(|| Box::new(HeldCharges { settlement, permit }));
         let headers = self.headers.for_decision(decision);
-        Admission::Admitted(ResponseChange { headers, decided, held })
+        let at_end = BodySettlement::of(permit);
+        Admission::Admitted(ResponseChange { headers, decided, settlement, at_end })
     }
 
     /// Admits or rejects a request that the store could not decide.

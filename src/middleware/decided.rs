@@ -46,6 +46,11 @@ impl Decisions {
         Self(Some(Arc::new(Chain { decision, outer })))
     }
 
+    /// Replaces the decision of the innermost layer, whose standings a refund has changed.
+    pub(super) fn with_decision(self, decision: Decision<'static>) -> Self {
+        Self::new(decision, self.outer().cloned())
+    }
+
     /// Returns the [`Decision`] of the innermost layer that made one, or `None` if none did.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision<'static>> {

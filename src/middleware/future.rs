@@ -1,4 +1,4 @@
-//! The response future, which awaits the decision and the inner service.
+//! The response future, which awaits the decision, the inner service and refunds.
 
 use std::{
     fmt, mem,
@@ -12,7 +12,7 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::decide::{Admission, Decider, PendingDecision, ResponseChange};
+use super::decide::{Admission, Decider, PendingDecision, ResponseChange, Settling};
 use crate::outcome::{DenialBody, ResponseBody};
 
 pin_project! {
@@ -23,19 +23,21 @@ pin_project! {
         S: Service<Request<B>>,
     {
         #[pin]
-        state: ResponseState<S, S::Future, B>,
+        state: ResponseState<S, S::Future, S::Response, B>,
     }
 }
 
 pin_project! {
     #[project = ResponseStateProjection]
-    enum ResponseState<S, F, B> {
+    enum ResponseState<S, F, R, B> {
         // The request was rejected with this response.
         Rejected { response: Option<Response<DenialBody>> },
         // The check is in flight to a remote store, or the request waits for its turn.
         Deciding { call: Option<Box<PendingCall<S, B>>> },
         // The inner service has been called.
         Calling { #[pin] future: F, change: ResponseChange },
+        // The head of the response has arrived, and charges are refunded.
+        Settling { settling: Option<Box<(R, Settling)>> },
     }
 }
 
@@ -110,7 +112,21 @@ where
                 }
                 ResponseStateProjection::Calling { future, change } => {
                     let response = ready!(future.poll(cx))?;
-                    return Poll::Ready(Ok(mem::take(change).apply(response)));
+                    match change.settle(response) {
+                        (response, None) => {
+                            return Poll::Ready(Ok(mem::take(change).apply(response)));
+                        }
+                        (response, Some(settling)) => {
+                            let settling = Some(Box::new((response, settling)));
+                            ResponseState::Settling { settling }
+                        }
+                    }
+                }
+                ResponseStateProjection::Settling { settling } => {
+                    let waiting = settling.as_mut().expect("polled after it was ready");
+                    let change = ready!(waiting.1.as_mut().poll(cx));
+                    let (response, _) = *settling.take().expect("it was there a line ago");
+                    return Poll::Ready(Ok(change.apply(response)));
                 }
             };
             state.set(next);
@@ -127,6 +143,7 @@ where
             ResponseState::Rejected { .. } => "ResponseFuture(rejected)",
             ResponseState::Deciding { .. } => "ResponseFuture(deciding)",
             ResponseState::Calling { .. } => "ResponseFuture(calling)",
+            ResponseState::Settling { .. } => "ResponseFuture(settling)",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The response body of the middleware and of the client.
+//! The response body of the middleware and of [`AdmittedRequest`](super::AdmittedRequest).
 
 use std::{
     fmt, mem,
@@ -15,8 +15,8 @@ use super::settle::BodySettlement;
 use crate::sync::Mutex;
 
 pin_project! {
-    /// The body of a response of [`RateLimit`](crate::layer::RateLimit) or [`Pace`](crate::client::Pace):
-    /// the body of the inner service, or that of a denial.
+    /// The body of a response of [`RateLimit`](crate::layer::RateLimit) or
+    /// [`AdmittedRequest`](crate::layer::AdmittedRequest): the body of the inner service, or of a denial.
     ///
     /// It implements [`Body`] if `B` does and if the data of `B` can be made from [`Bytes`].
     pub struct ResponseBody<B> {

@@ -31,20 +31,24 @@ pub(crate) struct Settlement {
 
 impl Settlement {
     /// Refunds the charges whose [`Rule::refund_if`](crate::Rule::refund_if) accepts the head of
-    /// the response, and returns a guard of those that the end of the body settles. Charges that were not made,
-    /// such as shadows that did not pass, are neither refunded nor settled. `size` is the size of the
-    /// body, as far as it is known.
-    pub(crate) fn at_head(self, head: &Parts, size: &SizeHint) -> Option<Box<BodySettlement>> {
-        let mut at_end = BodySettlement::default();
-        for hook in self.hooks {
-            let receipt = self.decision.receipt(hook.charge, hook.cost);
-            if receipt.lines().is_empty() {
-                continue;
-            }
+    /// the response, and adds those that the end of the body settles to the guard `at_end`. Returns the decision with
+    /// the standings after the refunds, and the guard. Charges that were not made, such as shadows that did not pass,
+    /// are neither refunded nor settled. `size` is the size of the body, as far as it is known.
+    pub(crate) fn at_head(
+        self,
+        mut at_end: Option<Box<BodySettlement>>,
+        head: &Parts,
+        size: &SizeHint,
+    ) -> impl Future<Output = (Decision<'static>, Option<Box<BodySettlement>>)> + Send + use<> {
+        let Self { limiter, mut decision, hooks } = self;
+        let mut refunds = Vec::new();
+        for hook in hooks {
+            let receipt = decision.receipt(hook.charge, hook.cost);
             let final_cost: FinalCost = match hook.adjustment {
                 Adjustment::RefundIf(refund) => {
-                    if refund(head) {
-                        settle(self.limiter.hold(receipt), 0);
+                    // No request is sent to refund nothing: the response waits for it.
+                    if refund(head) && hook.cost > 0 && !receipt.lines().is_empty() {
+                        refunds.push((hook.charge, receipt));
                     }
                     continue;
                 }
@@ -60,9 +64,22 @@ impl Settlement {
                     None => continue,
                 },
             };
-            at_end.reservations.push((self.limiter.hold(receipt), final_cost));
+            if !receipt.lines().is_empty() {
+                let at_end: &mut BodySettlement = at_end.get_or_insert_default();
+                at_end.reservations.push((limiter.hold(receipt), final_cost));
+            }
         }
-        (!at_end.reservations.is_empty()).then(|| Box::new(at_end))
+        async move {
+            for (charge, receipt) in refunds {
+                // If the store cannot answer, the charge stays.
+                if let Ok(reply) = limiter.refund(&receipt).await
+                    && let Some(refunded) = reply.charges.first()
+                {
+                    decision.restate(charge, refunded.standing);
+                }
+            }
+            (decision, at_end)
+        }
     }
 }
 
@@ -76,7 +93,7 @@ fn length(head: &Parts, size: &SizeHint) -> Option<u64> {
     }
 }
 
-/// The longest time that a remote store may take to settle a charge.
+/// The longest time that a remote store may take to settle a charge after the body has ended.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A guard that settles charges and releases units in flight when it is dropped: at the end of the body, or
@@ -85,22 +102,19 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct BodySettlement {
     bytes: u64,
     reservations: SmallVec<[(Reservation, FinalCost); 1]>,
-    permit: Option<Permit>,
+    _permit: Option<Permit>,
 }
 
 /// The function from the number of bytes in the body to the final cost of a charge.
 type FinalCost = Box<dyn FnOnce(u64) -> u64 + Send + Sync>;
 
 impl BodySettlement {
-    /// Adds the guard of units in flight, if there is one.
+    /// Creates the guard of units in flight, if there are any.
     #[inline]
-    pub(crate) fn holding(at_end: Option<Box<Self>>, permit: Option<Permit>) -> Option<Box<Self>> {
-        if permit.is_none() {
-            return at_end;
-        }
-        let mut at_end = at_end.unwrap_or_default();
-        at_end.permit = permit;
-        Some(at_end)
+    pub(crate) fn of(permit: Option<Permit>) -> Option<Box<Self>> {
+        permit
+            .is_some()
+            .then(|| Box::new(Self { bytes: 0, reservations: SmallVec::new(), _permit: permit }))
     }
 
     /// Counts the bytes of a frame.
@@ -111,28 +125,25 @@ impl BodySettlement {
 
 impl Drop for BodySettlement {
     fn drop(&mut self) {
+        // A remote store may need timers, so it is called only in a runtime that has them.
+        let runtime = runtime_with_timer();
         for (reservation, cost) in self.reservations.drain(..) {
             // A panic of the application's closure would leave this `Drop`, which aborts the process if it runs
             // during another panic.
-            if let Ok(units) = catch_unwind(AssertUnwindSafe(|| cost(self.bytes))) {
-                settle(reservation, units);
+            let Ok(units) = catch_unwind(AssertUnwindSafe(|| cost(self.bytes))) else { continue };
+            if runtime.is_none() && !reservation.is_embedded() {
+                continue;
+            }
+            // An embedded store settles at the first poll. For a remote store, a task with a timeout continues.
+            // Without a runtime, or if the store does not answer, the estimate stays.
+            let mut settling = Box::pin(reservation.settle(units));
+            let mut cx = Context::from_waker(Waker::noop());
+            if settling.as_mut().poll(&mut cx).is_pending()
+                && let Some(runtime) = &runtime
+            {
+                runtime.spawn(timeout(SETTLE_TIMEOUT, settling));
             }
         }
-    }
-}
-
-/// Settles a charge to `units`. An embedded store does so at once. A task with a timeout waits for a remote store.
-/// Without a runtime, or if the store does not answer, the charge stays.
-fn settle(reservation: Reservation, units: u64) {
-    // A remote store may need timers, so it is called only in a runtime that has them.
-    let runtime = runtime_with_timer();
-    if runtime.is_none() && !reservation.is_embedded() {
-        return;
-    }
-    let mut settling = Box::pin(reservation.settle(units));
-    let is_pending = settling.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
-    if let Some(runtime) = runtime.filter(|_| is_pending) {
-        runtime.spawn(timeout(SETTLE_TIMEOUT, settling));
     }
 }
 

@@ -59,7 +59,8 @@ impl<'p> Charges<'p> {
     }
 
     /// Sets what happens when the store cannot answer, for charges for which it is not set.
-    pub(crate) fn or_on_failure(self, on_failure: OnFailure) -> Self {
+    #[must_use]
+    pub fn or_on_failure(self, on_failure: OnFailure) -> Self {
         Self(match self.0 {
             ChargeList::One(charge) => ChargeList::One(charge.or_on_failure(on_failure)),
             ChargeList::Several(charges) => {

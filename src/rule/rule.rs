@@ -237,8 +237,8 @@ impl Rule {
     }
 
     /// Sets the treatment of requests while the [store](crate::store::Store) cannot answer. The
-    /// default is [`OnFailure::Local`], and [`OnFailure::Deny`] for calls that [wait for their
-    /// turn](crate::client::PaceLayer::wait).
+    /// default is [`OnFailure::Local`], and [`OnFailure::Deny`] for calls that wait for their turn in
+    /// [plimsoll-pace](https://docs.rs/plimsoll-pace).
     #[must_use]
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = Some(on_failure);
@@ -249,7 +249,7 @@ impl Rule {
     /// rule can count failed logins only.
     ///
     /// The charge is made before the request is served, so that concurrent requests cannot exceed
-    /// the limit. The response does not wait for the refund, and its headers show the standing before it.
+    /// the limit.
     ///
     /// ```
     /// use plimsoll::{Policy, Quota, Rule, by};

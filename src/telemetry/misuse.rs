@@ -70,7 +70,10 @@ impl FirstRequests {
         }
         if self.count() == Self::COUNT {
             for route in all.into_iter().filter(|route| !route.has_matched.load(Relaxed)) {
-                route_unmatched(route, seen.unwrap_or("none: no route is matched before this layer"));
+                route_unmatched(
+                    route,
+                    seen.unwrap_or("none: no route is matched before this layer"),
+                );
             }
         }
     }

@@ -19,8 +19,8 @@ pub(crate) use self::{
         scheduling_delayed, store_answered,
     },
     events::{
-        Announcement, breaker_changed, charge_without_peer, check_failed,
-        record_decision, store_failed,
+        Announcement, breaker_changed, charge_without_peer, check_failed, record_decision,
+        store_failed,
     },
     misuse::{FirstRequests, WatchedRoute, charged_twice, forwarded_ignored},
 };

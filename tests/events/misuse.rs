@@ -62,12 +62,8 @@ async fn a_route_that_matches_nothing_is_reported_once_by_name() {
     let others = ["/users/secret-7", "/secret-path", "/search"].map(request);
     let warnings = send(&app, others, &log).await;
     let [warning] = &warnings[..] else { panic!("{warnings:#?}") };
-    for part in [
-        "WARN",
-        "route=\"GET /serach\"",
-        &format!("misuse.rs:{line}:"),
-        "seen=\"/search\"",
-    ] {
+    for part in ["WARN", "route=\"GET /serach\"", &format!("misuse.rs:{line}:"), "seen=\"/search\""]
+    {
         assert!(warning.contains(part), "{part} in {warning}");
     }
     assert!(!warning.contains("secret"), "no path of a client: {warning}");

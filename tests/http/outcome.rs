@@ -73,7 +73,7 @@ async fn failed_logins_are_limited_under_concurrency() {
 }
 
 #[tokio::test]
-async fn success_is_refunded_with_the_head_of_the_response() {
+async fn success_is_refunded_before_the_response_is_sent() {
     let rule = Rule::new(policy("failed", "3/min"), by::constant("all"))
         .refund_if(|response| response.status.is_success());
     let layer = RateLimitLayer::new(Limiter::in_memory(), rule);
@@ -82,7 +82,7 @@ async fn success_is_refunded_with_the_head_of_the_response() {
     for _ in 0..20 {
         let reply = client.get("/").await;
         assert_eq!(reply.status, 200);
-        assert_eq!(reply.headers["x-ratelimit-remaining"], "2", "the standing before the refund");
+        assert_eq!(reply.headers["x-ratelimit-remaining"], "3");
     }
 }
 
@@ -440,8 +440,9 @@ async fn handlers_see_that_nothing_was_decided() {
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "1");
 }
 
+/// A refund is that of its own rule, and what outer layers see is what holds after it.
 #[tokio::test]
-async fn a_refund_is_of_its_own_rule() {
+async fn a_refund_is_of_its_own_rule_and_shows() {
     let limiter = Limiter::in_memory();
     let (calls, failed) = (policy("calls", "9/min"), policy("failed", "3/min"));
     let layer = RateLimitLayer::new(limiter.clone(), Rule::new(calls.clone(), by::constant("all")))
@@ -449,10 +450,12 @@ async fn a_refund_is_of_its_own_rule() {
             Rule::new(failed.clone(), by::constant("all"))
                 .cost(|_| 2)
                 .refund_if(|response| response.status.is_success()),
-        );
+        )
+        .visible();
     let app = Router::new().route("/", get(|| async { "ok" })).layer(layer);
     let response = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
-    assert_eq!(response.headers()["x-ratelimit-remaining"], "1", "the standing before the refund");
+    assert_eq!(response.headers()["x-ratelimit-remaining"], "3");
+    assert_eq!(response.extensions().get::<Decisions>().unwrap().remaining(), Some(3));
     assert_eq!(left(&limiter, &calls).await, 8, "the other rule's charge stays");
     assert_eq!(left(&limiter, &failed).await, 3);
 }

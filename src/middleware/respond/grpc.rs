@@ -10,10 +10,7 @@ use http::{
     request::Parts,
 };
 
-use super::{
-    Rejection, RejectionKind,
-    rejection::violations,
-};
+use super::{Rejection, RejectionKind, rejection::violations};
 use crate::{
     clock::micros,
     decision::Denied,
@@ -76,7 +73,8 @@ impl GrpcStatus {
         let (code, message) = match rejection.kind() {
             RejectionKind::OverQuota => {
                 wait = denied.and_then(Denied::retry_after);
-                let retry = wait.map(|wait| format!("; retry in {} s", whole_seconds(micros(wait))));
+                let retry =
+                    wait.map(|wait| format!("; retry in {} s", whole_seconds(micros(wait))));
                 (RESOURCE_EXHAUSTED, ["quota exceeded", &retry.unwrap_or_default()].concat())
             }
             RejectionKind::OverCapacity => {

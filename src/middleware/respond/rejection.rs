@@ -122,7 +122,11 @@ impl<'a> Rejection<'a> {
     }
 
     /// Creates the rejection of a denied request.
-    pub(in crate::middleware) fn denied_by(denied: &'a Denied<'_>, headers: &Headers, jitter: Duration) -> Self {
+    pub(in crate::middleware) fn denied_by(
+        denied: &'a Denied<'_>,
+        headers: &Headers,
+        jitter: Duration,
+    ) -> Self {
         let seconds = retry_after(denied);
         let jitter = if is_estimate(denied) { jitter.max(MIN_ESTIMATE_JITTER) } else { jitter };
         let wait = seconds.map(|seconds| with_jitter(seconds, jitter));

@@ -17,7 +17,8 @@ pub(super) fn elements<'p>(
     name: &HeaderName,
 ) -> impl Iterator<Item = &'p [u8]> + use<'p> {
     let lines = parts.headers.get_all(name).iter().rev();
-    let elements = lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    let elements =
+        lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
     elements.filter(|element| !element.is_empty())
 }
 
@@ -31,7 +32,8 @@ pub(super) fn node(element: &[u8]) -> Option<IpAddr> {
     let pairs = element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     for pair in pairs.filter(|pair| !pair.is_empty()) {
         let equals = pair.iter().position(|byte| *byte == b'=')?;
-        let (name, value) = (pair[..equals].trim_ascii(), unquote(pair[equals + 1..].trim_ascii())?);
+        let (name, value) =
+            (pair[..equals].trim_ascii(), unquote(pair[equals + 1..].trim_ascii())?);
         if !is_token(name) {
             return None;
         }
