@@ -1,6 +1,6 @@
 //! The state that a limiter and its clones share.
 
-use std::{any::Any, mem, time::Duration};
+use std::{any::Any, time::Duration};
 
 use super::{in_flight::UnitsInFlight, queue::Queue};
 use crate::{
@@ -24,8 +24,13 @@ pub(super) struct LimiterState {
 }
 
 impl LimiterState {
-    pub(super) fn new(store: LimiterStore, queue: Queue) -> Self {
-        Self { store, queue, units: UnitsInFlight::default(), keeper: RunningFlag::default() }
+    pub(super) fn new(store: LimiterStore) -> Self {
+        Self {
+            store,
+            queue: Queue::default(),
+            units: UnitsInFlight::default(),
+            keeper: RunningFlag::default(),
+        }
     }
 
     pub(super) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {
@@ -52,9 +57,8 @@ impl LimiterState {
 #[expect(clippy::large_enum_variant, reason = "each limiter has one, on the heap")]
 pub(super) enum LimiterStore {
     Memory(MemoryStore),
-    /// Another embedded store, which needs no protection.
-    Embedded(Box<dyn Store>),
-    Remote(Pipeline),
+    /// Another store. It has no protection if it is embedded.
+    Other(Pipeline),
 }
 
 impl LimiterStore {
@@ -65,29 +69,28 @@ impl LimiterStore {
             return Self::Memory(memory);
         }
         let store = store.expect("a store that is not a memory store");
-        match store.traits().is_embedded {
-            true => Self::Embedded(Box::new(store)),
-            false => Self::Remote(Pipeline::new(store, resilience)),
-        }
+        let is_embedded = store.traits().is_embedded;
+        Self::Other(Pipeline::new(store, if is_embedded { Resilience::none() } else { resilience }))
     }
 
     pub(super) fn is_embedded(&self) -> bool {
-        !matches!(self, Self::Remote(_))
+        match self {
+            Self::Memory(_) => true,
+            Self::Other(pipeline) => pipeline.is_embedded(),
+        }
     }
 
     pub(super) fn description(&self) -> String {
         match self {
             Self::Memory(store) => store.description(),
-            Self::Embedded(store) => store.description(),
-            Self::Remote(pipeline) => pipeline.description(),
+            Self::Other(pipeline) => pipeline.description(),
         }
     }
 
     pub(super) fn status(&self) -> Status {
         match self {
             Self::Memory(store) => store.status(),
-            Self::Embedded(store) => store.status(),
-            Self::Remote(pipeline) => pipeline.status(),
+            Self::Other(pipeline) => pipeline.status(),
         }
     }
 
@@ -100,14 +103,7 @@ impl LimiterStore {
     ) -> Step<Call<'p>> {
         match self {
             Self::Memory(store) => Step::Decided(Ok(store.acquire(charges))),
-            Self::Embedded(store) => match store.call(Request::Acquire(charges), None).now() {
-                Ok(reply) => Step::Decided(reply),
-                Err(answer) => {
-                    let charges = mem::take(charges).into_owned();
-                    Step::Waits(Call::boxed(async move { (charges, answer.await) }))
-                }
-            },
-            Self::Remote(pipeline) => pipeline.acquire(charges, within),
+            Self::Other(pipeline) => pipeline.acquire(charges, within),
         }
     }
 
@@ -115,26 +111,26 @@ impl LimiterStore {
     pub(super) fn call(&self, request: Request<'_>) -> Answer {
         match self {
             Self::Memory(store) => store.call(request, None),
-            Self::Embedded(store) => store.call(request, None),
-            Self::Remote(pipeline) => pipeline.call(request),
+            Self::Other(pipeline) => pipeline.call(request),
         }
     }
 
     /// Executes a request of the keeper, for which no caller waits.
     pub(super) fn call_in_background(&self, request: Request<'_>) -> Answer {
         match self {
-            Self::Memory(_) | Self::Embedded(_) => self.call(request),
-            Self::Remote(pipeline) => pipeline.call_in_background(request),
+            Self::Memory(_) => self.call(request),
+            Self::Other(pipeline) => pipeline.call_in_background(request),
         }
     }
 
     /// Releases the units in flight of a receipt, if the store is embedded. Returns whether it is.
-    #[inline]
     pub(super) fn release_now(&self, receipt: &Receipt) -> bool {
         match self {
             Self::Memory(store) => store.release(receipt),
-            Self::Embedded(store) => drop(store.call(Request::Refund(receipt), None)),
-            Self::Remote(_) => return false,
+            Self::Other(pipeline) if pipeline.is_embedded() => {
+                drop(pipeline.call(Request::Refund(receipt)));
+            }
+            Self::Other(_) => return false,
         }
         true
     }
@@ -142,8 +138,8 @@ impl LimiterStore {
     /// Refunds the leased units to the store, and leases no more.
     pub(super) async fn close(&self) -> Result<(), Error> {
         match self {
-            Self::Memory(_) | Self::Embedded(_) => Ok(()),
-            Self::Remote(pipeline) => pipeline.close().await,
+            Self::Memory(_) => Ok(()),
+            Self::Other(pipeline) => pipeline.close().await,
         }
     }
 }

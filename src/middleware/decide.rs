@@ -82,7 +82,6 @@ pub(super) type Settling = Pin<Box<dyn Future<Output = ResponseChange> + Send>>;
 
 impl ResponseChange {
     /// Adjusts charges by the head of the response, if some depend on it. The response waits for their refunds.
-    #[inline]
     pub(super) fn settle<B: Body>(
         &mut self,
         response: Response<B>,
@@ -102,7 +101,6 @@ impl ResponseChange {
     }
 
     /// Changes a response. Its body holds units in flight until it has ended.
-    #[inline]
     pub(super) fn apply<B>(self, response: Response<B>) -> Response<ResponseBody<B>> {
         let mut response = response;
         self.headers.add_to(response.headers_mut());
@@ -164,7 +162,6 @@ impl Decider {
     }
 
     /// Applies the rules to a request, and asks the limiter.
-    #[inline]
     fn check(&self, parts: &mut Parts) -> FirstStep {
         let Ok(RequestCharges { mut charges, hooks, sum }) = self.rules.charges(parts) else {
             let response = self.denial_format.respond(Rejection::no_peer(), parts);
@@ -189,7 +186,6 @@ impl Decider {
     }
 
     /// Starts the decision on a request that may wait.
-    #[inline(never)]
     fn delay(&self, charges: Charges<'static>, hooks: ResponseHooks) -> PendingDecision {
         let policy = charges.failure_policy();
         let (limiter, max) = (self.limiter.clone(), self.delay);
@@ -213,7 +209,6 @@ impl Decider {
     }
 
     /// Decides a request with the reply of the store.
-    #[inline(never)]
     fn judge(
         &self,
         mut charges: Charges<'_>,
@@ -253,7 +248,6 @@ impl Decider {
     }
 
     /// Admits or rejects a request that the store could not decide.
-    #[cold]
     fn fail(&self, policy: FailurePolicy, error: &Error, parts: &mut Parts) -> Admission {
         let admitted = policy.admits(error);
         telemetry::check_failed(error, admitted);

@@ -59,7 +59,6 @@ where
         Self { state: ResponseState::Rejected { response: Some(response) } }
     }
 
-    #[inline]
     pub(super) fn calling(future: S::Future, change: ResponseChange) -> Self {
         Self { state: ResponseState::Calling { future, change } }
     }
@@ -85,7 +84,6 @@ where
     /// # Panics
     ///
     /// Panics if polled again after it was ready.
-    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         loop {

@@ -45,7 +45,6 @@ impl<B> ResponseBody<B> {
     /// `at_end` settles its charges when it is dropped, which happens when the body has ended or is
     /// dropped. A server drops a body before its end if it knows the length, or if the client has
     /// disconnected.
-    #[inline]
     pub(crate) fn inner(body: B, at_end: Option<Box<BodySettlement>>) -> Self {
         Self { kind: BodyKind::Inner { body, at_end } }
     }

@@ -110,7 +110,6 @@ type FinalCost = Box<dyn FnOnce(u64) -> u64 + Send + Sync>;
 
 impl BodySettlement {
     /// Creates the guard of units in flight, if there are any.
-    #[inline]
     pub(crate) fn of(permit: Option<Permit>) -> Option<Box<Self>> {
         permit
             .is_some()

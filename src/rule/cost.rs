@@ -181,7 +181,6 @@ impl<F: Fn(&Parts) -> u64> Costs<F> {
 
     /// Returns the cost of a request whose path has another spelling: at least `cost`, so that a
     /// client cannot choose a lower one.
-    #[cold]
     fn respelled(&self, cost: u64, names: &Names<'_>, parts: &Parts) -> u64 {
         let others =
             self.entries.iter().filter(|(it, _)| it.covers(parts) && it.is_respelled(names));

@@ -26,7 +26,6 @@ pub(crate) fn record_decision<'r>(
 }
 
 /// Counts the verdict of each trial beside that of the live charges, if there are both.
-#[inline]
 fn compare_trials(decision: &Decision<'_>) {
     let outcomes = decision.outcomes();
     if outcomes.len() > 1 && outcomes.iter().any(|outcome| outcome.charge().is_trial()) {
@@ -44,14 +43,12 @@ fn compare_trials(decision: &Decision<'_>) {
 
 /// Reports that a call to a remote store has failed: as an event at most once a second for each kind of
 /// error.
-#[cold]
 pub(crate) fn store_failed(error: &Error) {
     counts::store_failed(error.kind());
     report_failure(error);
 }
 
 /// Reports that a charge was not made because its request has no peer address.
-#[cold]
 pub(crate) fn charge_without_peer() {
     counts::charge_without_peer();
     misuse::peer_missing();
@@ -96,7 +93,6 @@ reports! { feature "tracing";
     }
 
     /// Reports a decision that denies a check, or that a shadow or a trial would have denied.
-    #[inline(never)]
     fn report_denial<'r>(
         decision: &Decision<'_>,
         route: impl FnOnce() -> Option<&'r str>,

@@ -19,7 +19,6 @@ impl FirstRequests {
     pub(crate) const COUNT: u32 = 1_000;
 
     /// Returns whether misuse is still looked for: never, if there are no events. It reads one atomic.
-    #[inline]
     pub(crate) fn is_active(&self) -> bool {
         cfg!(feature = "tracing") && self.0.load(Relaxed) < Self::COUNT
     }
@@ -55,7 +54,6 @@ impl WatchedRoute {
 impl FirstRequests {
     /// Records the route of `all` that a request has matched, if any. The last of the first requests reports the routes
     /// that none has matched. `seen` is the route that axum has matched, never the path of a client.
-    #[inline]
     pub(crate) fn watch<'r>(
         &self,
         matched: Option<&WatchedRoute>,

@@ -144,7 +144,6 @@ impl Headers {
     }
 
     /// Returns the headers for a decision that admits the request.
-    #[inline]
     pub(in crate::middleware) fn for_decision(&self, decision: &Decision<'_>) -> ResponseHeaders {
         self.with(decision.outcomes(), decision.binding(), decision.time(), None)
     }
@@ -156,7 +155,6 @@ impl Headers {
     }
 
     /// Returns the headers for these outcomes. `retry_after` is the wait of a denial, in seconds.
-    #[inline]
     fn with(
         &self,
         outcomes: Outcomes<'_>,

@@ -41,19 +41,16 @@ pub(in crate::middleware) fn with_jitter(seconds: u64, jitter: Duration) -> u64 
 
 /// Returns the effective window in whole seconds: the time in which the client can use no more
 /// units than remain.
-#[inline]
 pub(super) fn window_seconds(standing: &Standing) -> u64 {
     (standing.next_after / 1_000_000).max(1)
 }
 
 /// Rounds microseconds up to whole seconds, at least 1.
-#[inline]
 pub(in crate::middleware) fn whole_seconds(micros: u64) -> u64 {
     micros.div_ceil(1_000_000).max(1)
 }
 
 /// Returns a number as a header value. Up to 999, it allocates nothing (`cargo bench --bench layer`).
-#[inline]
 pub(in crate::middleware) fn number(number: u64) -> HeaderValue {
     // Which digits of the text are leading zeros.
     let start = match number {

@@ -195,7 +195,6 @@ impl RouteEntry {
 
     /// Returns whether the method matches. GET matches HEAD, because servers answer HEAD with the
     /// handler of GET.
-    #[inline]
     pub(in crate::rule) fn covers(&self, parts: &Parts) -> bool {
         self.method.as_ref().is_none_or(|method| {
             parts.method == *method || (*method == Method::GET && parts.method == Method::HEAD)
@@ -213,7 +212,6 @@ impl RouteEntry {
     }
 
     /// Returns whether the path matches a name.
-    #[inline]
     pub(in crate::rule) fn is(&self, name: RequestName<'_>) -> bool {
         // A client may write `{id}` into its path.
         let is_comparable = !(name.is_path && self.is_pattern);
