@@ -73,7 +73,7 @@ if operation == 'g' and algorithm == 1 and parameter == 1 and answering and not 
       if marks[line] >= low and index < count then
         local before = marks[line] == head and start or index > 0 and numbers[index * 2]
           or parse('<I4', state, from - 3)
-        -- The time of a record is that of its last 48 bits. The end of an open bucket is later than `known`.
+        -- The last 48 bits of a record are its time. The end of an open bucket is later than `known`.
         local age = (known - numbers[index * 2 + 1]) % 281474976710656
         if age > 140737488355328 then age = age - 281474976710656 end
         local counts = seen - known + age < window

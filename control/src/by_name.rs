@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_has_one_value_whoever_adds_it_first() {
+    fn each_name_has_one_value_although_threads_race_to_add_it() {
         let table = ByName::<AtomicUsize>::new(100);
         thread::scope(|scope| {
             for _ in 0..4 {

@@ -28,7 +28,7 @@ pub enum KeyType {
     Name,
     /// An integer of at most 128 bits.
     Integer,
-    /// The address of a client. The key of an IPv6 address is that of its network.
+    /// The address of a client. The key of an IPv6 address is the key of its network.
     Address(ClientIp),
     /// One key that all requests share. It is written as an empty text. Under every type, `anonymous` is this
     /// key, which unidentified clients share.

@@ -8,8 +8,8 @@
 pub mod admin;
 mod by_name;
 mod config;
-/// Texts of configurations, read into types of the program with the places of their values, for programs
-/// whose own files have errors like those of [`Config`].
+/// Texts of configurations, read into types of the program with the places of their values, for programs whose
+/// own files report errors as [`Config`] does.
 pub mod document {
     pub use crate::config::document::{At, Mistake, nearest, read};
 }

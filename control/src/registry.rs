@@ -70,7 +70,7 @@ struct Quotas {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryError {
     name: String,
-    /// The property that the policy cannot have, and the one that it has.
+    /// The property that the policy cannot have, and the property that it has.
     new: String,
     registered: String,
 }
@@ -260,7 +260,7 @@ impl Registered {
 
     /// Returns the condition by which a rule of the program skips the policy while it is switched off. The
     /// admin page switches off only policies that a rule skips then. [`Rule::only`](plimsoll::Rule::only) takes
-    /// one condition: combine it with that of a route by `&&`.
+    /// one condition: combine it with the condition of a route by `&&`.
     ///
     /// ```
     /// use plimsoll::{Policy, Rule, by};

@@ -37,7 +37,7 @@ pub(crate) struct DividedCheck {
     limit: Option<Instant>,
     /// The time of the regional store, or of the home store if only that has replied.
     time: Timestamp,
-    /// The source of the units, and that of the denials of a part.
+    /// The source of the units, and the source of the denials of a part.
     paid: Option<Source>,
     /// The source of the reply by which each part has spent units.
     sources: [Source; 2],

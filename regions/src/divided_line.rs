@@ -36,7 +36,7 @@ pub(super) struct DividedLine {
     paid_by: Option<Part>,
     share: Option<ChargeReply>,
     pool: Option<ChargeReply>,
-    /// True if the reply of the share is that of the fallback.
+    /// True if the fallback has replied in place of the share.
     has_fallen_back: bool,
 }
 
@@ -124,8 +124,8 @@ impl DividedLine {
         self.binds(Part::Share) && self.share.is_some_and(|it| it.verdict != Verdict::Passed)
     }
 
-    /// Refuses the charge, because the home store has not answered. The wait is that of the share, if the
-    /// share has replied. Without a share, a cost above the pool can never pass.
+    /// Refuses the charge, because the home store has not answered. The wait follows the share, if the share
+    /// has replied. Without a share, a cost above the pool can never pass.
     pub(super) fn refuse(&mut self) {
         if self.share.is_none() {
             let verdict = match self.can_ever_pay(Part::Pool) {
@@ -169,7 +169,7 @@ impl DividedLine {
         (spent.units > 0).then_some((part, spent))
     }
 
-    /// Returns the reply to the charge, which combines those of its parts.
+    /// Returns the reply to the charge, which combines the replies of its parts.
     pub(super) fn reply(&self) -> ChargeReply {
         let verdict = self.verdict();
         let paid = match self.paid_by {
@@ -199,8 +199,8 @@ impl DividedLine {
         }
     }
 
-    /// Returns the standing of the key, as far as the parts have replied. The limit is that of the
-    /// whole quota, unless the fallback alone has decided: then it is that of its share.
+    /// Returns the standing of the key, as far as the parts have replied. The limit is the limit of the whole
+    /// quota, or of the share of the fallback if it alone has decided.
     fn standing(&self, verdict: Verdict) -> Standing {
         let limit = match (self.share, self.pool) {
             (Some(share), None) if self.has_fallen_back => share.standing.limit(),

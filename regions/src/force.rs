@@ -1,4 +1,4 @@
-//! Charges beyond the limit, such as those of a settlement.
+//! Charges beyond the limit, such as a settlement makes.
 
 use std::sync::Arc;
 

@@ -22,8 +22,8 @@
 //!   for twice the time of a lease.
 //! - Deny cache: a charge that both parts together deny may pass in one of them.
 //! - Breaker: a slow home would open the breaker for the regional store, too.
-//! - Fallback: it would decide by the whole quota. That of the regional store decides by the share, and
-//!   what needs the pool is denied while the home does not answer.
+//! - Fallback: it would decide by the whole quota. The fallback of the regional store decides by the share, and charges that
+//!   need the pool are denied while the home does not answer.
 //!
 //! | file | content |
 //! |---|---|
@@ -253,7 +253,7 @@ fn admits(charges: &[Charge<'_>], reply: &StoreReply) -> bool {
         && lines.all(|(charge, reply)| charge.is_shadow() || reply.verdict == Verdict::Passed)
 }
 
-/// Shows the limits of the whole quotas, and not those of the shares, unless the fallback has decided.
+/// Shows the limits of the whole quotas, and not of the shares, unless the fallback has decided.
 fn with_whole_limits(charges: &[Charge<'_>], reply: StoreReply) -> StoreReply {
     if reply.source() == Source::Fallback {
         return reply;

@@ -155,7 +155,7 @@ mod tests {
         )
     }
 
-    /// Returns the units of all parts together: those of a share for each region, and of the pool.
+    /// Returns the units of all parts together: of a share for each region, and of the pool.
     fn sum(parts: &Parts, regions: u32, units: impl Fn(&Quota) -> u64) -> u64 {
         let of = |part: &Option<Quota>| part.as_ref().map_or(0, &units);
         of(&parts.share) * u64::from(regions) + of(&parts.pool)

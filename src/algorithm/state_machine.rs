@@ -54,8 +54,8 @@ pub(crate) trait StateMachine: Default {
     /// caught up.
     fn heal(&mut self, now: Timestamp);
 
-    /// Returns a snapshot of the state at `now` under `quota`. If `now` is before the last charge, the
-    /// clock ran backward, and the snapshot is that of the time of this charge.
+    /// Returns a snapshot of the state at `now` under `quota`. If `now` is before the last charge, the clock
+    /// ran backward, and the snapshot is at the time of this charge.
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> Self::Snapshot;
 
     /// Returns whether `units` are free at `now` under `quota`.

@@ -90,9 +90,9 @@ impl<'a> Outcome<'a> {
         self.charge.policy()
     }
 
-    /// Returns the quota that decided the charge: the one that the policy had when the charge was made, or the
-    /// [charge's own](Charge::with_quota), such as that of a customer. [`Policy::quota`] is the current quota of
-    /// the policy, which may be another one.
+    /// Returns the quota that decided the charge: the quota of the policy when the charge was made, or the
+    /// [charge's own](Charge::with_quota), such as a customer's. [`Policy::quota`] is the current quota of the
+    /// policy, which may be another one.
     ///
     /// While the [fallback](crate::guide::resilience) decides, each process admits a share of this quota:
     /// [`Standing::limit`].

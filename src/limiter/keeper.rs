@@ -52,7 +52,8 @@ impl LimiterState {
         });
     }
 
-    /// Releases the units of a receipt, all of which are in flight. Those of an embedded store are free at once.
+    /// Releases the units of a receipt, all of which are in flight. Units of an embedded store are free at
+    /// once.
     pub(super) fn release(self: &Arc<Self>, receipt: Receipt) {
         if self.store.release_now(&receipt) {
             return;

@@ -334,8 +334,8 @@ impl Limiter {
     /// [receipt](Allowed::into_receipt) can refund it. A key that has spent more than its limit is
     /// refused until enough units have come back:
     ///
-    /// - The [bounds](crate#choosing-an-algorithm) of the algorithms count the units of checks, not
-    ///   those of penalties.
+    /// - The [bounds](crate#choosing-an-algorithm) of the algorithms count the units of checks, and not of
+    ///   penalties.
     /// - The debt of a [token bucket](crate::Algorithm::TokenBucket) is at most `burst + limit` units.
     ///   So the key has free units again one window after the last penalty, whatever its cost was.
     /// - If a key has no units left, this process refunds as many of those that it has
@@ -389,8 +389,8 @@ impl Limiter {
     ///   [`unblock`](Self::unblock) the key first.
     /// - [`unblock`](Self::unblock) and [`reset`](Self::reset) lift the block.
     /// - The key keeps the units that it has spent. They come back during the block, and can be
-    ///   refunded. Forced charges, such as those of [`penalize`](Self::penalize), also spend units
-    ///   during the block.
+    ///   refunded. Forced charges, such as [`penalize`](Self::penalize) makes, also spend units during the
+    ///   block.
     /// - If the clock of the store is set back, the rest of the block is at most `duration`.
     /// - The block ends when the policy gets another [algorithm](crate::Algorithm), because the key
     ///   then has a new state.

@@ -61,7 +61,7 @@ struct KeyQueue {
 #[derive(Debug)]
 struct Place {
     ticket: Ticket,
-    /// The units for which this task and all before it wait, and those of [`KeyQueue::front`].
+    /// The units for which this task and all before it wait, and the units of [`KeyQueue::front`].
     sum: u128,
     /// Wakes the task when it becomes the first.
     turn: Arc<Notify>,
@@ -177,7 +177,7 @@ impl KeyQueue {
         self.places.get(index).map_or(units, |place| self.units(place.sum))
     }
 
-    /// Returns the units of a sum without those of the tasks that have left.
+    /// Returns the units of a sum without the units of tasks that have left.
     fn units(&self, sum: u128) -> u64 {
         u64::try_from(sum - self.front).unwrap_or(u64::MAX)
     }

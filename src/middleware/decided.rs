@@ -63,8 +63,8 @@ impl Decisions {
         chain.filter_map(|decided| decided.0.as_deref()).map(|chain| &chain.decision)
     }
 
-    /// Returns the [`Outcome`] that decided, of all layers: that of the refused charge with the longest
-    /// wait if a layer has denied the request, and otherwise the one with the fewest units left.
+    /// Returns the [`Outcome`] that decided, of all layers. If a layer has denied the request, this is the
+    /// refused charge with the longest wait, and otherwise the charge with the fewest units left.
     #[must_use]
     pub fn binding(&self) -> Option<Outcome<'_>> {
         let denied = self.decisions().find(|decision| !decision.is_allowed());

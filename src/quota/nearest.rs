@@ -2,8 +2,8 @@
 
 use super::Algorithm;
 
-/// Returns the candidate that `word` is most likely to mean: the one with the fewest different letters, or
-/// the only one that contains the word. The case of the letters and `_` for `-` make no difference.
+/// Returns the candidate that `word` is most likely to mean: the candidate with the fewest different letters,
+/// or the only candidate that contains the word. The case of the letters and `_` for `-` make no difference.
 pub(super) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     let word = word.to_ascii_lowercase().replace('_', "-");
     let near = |candidate: &&&str| {

@@ -214,7 +214,7 @@ fn without(limit: &str, separator: char) -> String {
     limit.replace(separator, "")
 }
 
-/// Returns a number without the separators of thousands that people write. A point may be that of a decimal.
+/// Returns a number without the separators of thousands that people write. A point may belong to a decimal.
 fn without_separators(limit: &str) -> Option<String> {
     let separator = limit.chars().find(|it| matches!(it, ',' | '\''))?;
     let mut groups = limit.split(separator);

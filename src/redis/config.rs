@@ -108,8 +108,8 @@ impl RedisConfig {
     }
 
     /// Creates the default configuration for the server of the application's own [pool](bb8::Pool),
-    /// as [`RedisStore::from_pool`](super::RedisStore::from_pool) describes. The certificates are those
-    /// of the pool, and not those of this configuration.
+    /// as [`RedisStore::from_pool`](super::RedisStore::from_pool) describes. The certificates come from the
+    /// pool, and not from this configuration.
     #[cfg(feature = "bb8")]
     #[must_use]
     pub fn pool(pool: bb8::Pool<bb8_redis::RedisConnectionManager>) -> Self {

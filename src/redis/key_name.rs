@@ -1,7 +1,7 @@
 //! The names of keys in the database: `{prefix}:{<hash or tag>}:<policy>:<algorithm and layout>`.
 //!
-//! In a cluster the part in braces decides the slot. So the standings of a key under all policies
-//! share a slot, as do those of all keys with the same [tag](Key::tagged).
+//! In a cluster the part in braces decides the slot. So the standings of a key under all policies share a slot,
+//! and so do all keys with the same [tag](Key::tagged).
 
 use std::{borrow::Cow, fmt};
 
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_those_of_the_cluster_specification() {
+    fn slots_follow_the_cluster_specification() {
         assert_eq!(slot(b"p:{123456789}:x"), 0x31c3);
         assert_eq!(slot(b"p:{foo}:x"), 12_182);
     }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_that_of_the_specification() {
+    fn base64_follows_the_specification() {
         let text = |bytes: &[u8]| {
             let mut text = KeyName::new();
             push_base64(&mut text, bytes);

@@ -27,7 +27,7 @@ const MAX_DENIAL_WAIT: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 ///
-/// Returns an error if a call fails. The error's [`effect`](Error::effect) is that of the whole request.
+/// Returns an error if a call fails. The error has the [`effect`](Error::effect) of the whole request.
 pub(super) async fn execute(
     batcher: &Batcher,
     check: WireCheck,

@@ -165,7 +165,7 @@ impl WireCharge {
     }
 }
 
-/// The number of bytes of the longest line, which is that of a refund.
+/// The number of bytes of the longest line, which is the line of a refund.
 const MAX_LINE_BYTES: usize = 2 + 10 * 8;
 
 /// The charges of one check, or of another operation. Shadows and trials come after the live charges.

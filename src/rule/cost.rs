@@ -59,9 +59,8 @@ pub fn content_length(
 /// Returns the cost of the route of a request in units, or `otherwise` if no entry matches it. An
 /// entry is `"POST /login"`, or `"/login"` for any method, as in [`route::is`](crate::route::is). The module
 /// [`route`](mod@crate::route) says which paths and patterns match.
-///
-/// If several entries match, that of the path takes precedence over that of the pattern, and an
-/// entry with a method over one without.
+/// If several entries match, a path takes precedence over a pattern, and an entry with a method over an entry
+/// without.
 ///
 /// # Panics
 ///

@@ -25,7 +25,7 @@ pub(crate) fn record_decision<'r>(
     compare_trials(decision);
 }
 
-/// Counts the verdict of each trial beside that of the live charges, if there are both.
+/// Counts the verdict of each trial beside the verdict of the live charges, if there are both.
 fn compare_trials(decision: &Decision<'_>) {
     let outcomes = decision.outcomes();
     if outcomes.len() > 1 && outcomes.iter().any(|outcome| outcome.charge().is_trial()) {
@@ -155,7 +155,7 @@ fn denied(outcome: Outcome<'_>, decision: &Decision<'_>, route: Option<&str>, su
     let (standing, source) = (outcome.standing(), decision.source());
     let (policy, cost, key) =
         (outcome.policy().name(), outcome.charge().cost(), outcome.charge().key());
-    // The fallback decides by the share of this process, so there the used units are those of the share.
+    // The fallback decides by the share of this process, so the used units count against the share.
     let share = (source == Source::Fallback).then(|| standing.limit());
     let limit = share.map_or(standing.limit(), |_| outcome.quota().capacity());
     let used = standing.limit().saturating_sub(standing.remaining());

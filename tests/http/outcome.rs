@@ -374,7 +374,7 @@ async fn an_outcome_has_the_quota_that_decided() {
 
 /// The policy that has refused a request binds, and not an outer one that has no units left.
 #[tokio::test]
-async fn the_policy_that_refuses_is_the_one_that_binds() {
+async fn the_policy_that_refuses_binds() {
     let limiter = Limiter::in_memory();
     let layer = |name: &str, quota: &str| {
         let rule = Rule::new(policy(name, quota), by::constant("all")).cost(|_| 2);

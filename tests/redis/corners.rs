@@ -203,7 +203,7 @@ async fn refunds(
 
 /// Refunds at the very edge of a record or a debt are the same as in the embedded store.
 #[tokio::test]
-async fn refunds_at_an_edge_are_those_of_the_embedded_store() {
+async fn refunds_at_an_edge_are_the_same_as_in_the_embedded_store() {
     use Step::{Charge, Refund};
     const END: u64 = 10 * SECOND;
     let shared = Shared::start().await;

@@ -279,7 +279,7 @@ async fn mixed_checks_leak_nothing_on_a_cluster() {
 /// Releasing units together, from logs of all lengths, releases the same units as the embedded store does one by
 /// one.
 #[tokio::test]
-async fn units_released_together_are_those_of_the_embedded_store() {
+async fn units_released_together_are_the_same_as_in_the_embedded_store() {
     let server = Server::start();
     let mut longest = 0;
     for (number, history) in seed::histories("units released together", 40).enumerate() {

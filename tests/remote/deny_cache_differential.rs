@@ -102,7 +102,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 #[test]
-fn decisions_equal_those_of_the_store() {
+fn decisions_are_the_same_as_by_the_store() {
     let tally = CaseCounts::expecting(&[
         "answered from the cache",
         "answered from the cache, a higher cost than any before",

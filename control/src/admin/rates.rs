@@ -14,7 +14,7 @@ use plimsoll::decision::OutcomeKind;
 /// The time of one sample.
 pub(super) const SAMPLE: Duration = Duration::from_secs(5);
 
-/// The samples that are kept: those of 10 minutes.
+/// The samples that are kept, which cover 10 minutes.
 const SAMPLES: usize = 120;
 
 /// The number of counters of a policy.
@@ -31,7 +31,7 @@ pub(super) struct Rates {
     counts: [AtomicU64; KINDS],
     /// The sample that is being counted.
     place: AtomicU64,
-    /// The counters at the beginning of each sample, with that of `place` at the end.
+    /// The counters at the beginning of each sample. The sample `place` is at the end.
     totals: Mutex<VecDeque<[u64; KINDS]>>,
 }
 

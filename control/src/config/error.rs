@@ -127,7 +127,7 @@ impl Place {
         );
         let line = &text[line_start..line_end];
         let characters: Vec<_> = printable(line.trim_end()).chars().collect();
-        // Of a long line, the part around the mistake is shown.
+        // A long line is cut to the part around the mistake.
         let [max, ..] = MAX_CHARS;
         let (length, mut first) = (characters.len(), 0);
         if length > max {

@@ -260,7 +260,7 @@ fn validate_key(key: &KeySpec, span: &Range<usize>) -> Result<(), Mistake> {
     }
 }
 
-/// Returns how the keys of a policy are written: as those of its rules.
+/// Returns how the keys of a policy are written: as the keys of its rules.
 fn key_type(spec: &FileSpec, policy: &str, client_ip: &ClientIp) -> KeyType {
     let mut keys: Vec<&KeySpec> = Vec::new();
     for rule in spec.rules.iter().flatten() {

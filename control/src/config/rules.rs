@@ -104,7 +104,7 @@ fn make(
     Some(if spec.shadow { rule.shadow() } else { rule })
 }
 
-/// Sets the cost of a request: that of its route, or of its method, or the one of all others.
+/// Sets the cost of a request: by its route, or by its method, or the cost of all others.
 fn with_costs(rule: Rule, spec: &RuleSpec) -> Rule {
     let costs = spec.costs.0.iter().map(|(name, cost)| (&*name.value, *cost));
     let (routes, methods): (Vec<_>, Vec<_>) = costs.partition(|(name, _)| name.contains('/'));
@@ -123,7 +123,7 @@ fn with_costs(rule: Rule, spec: &RuleSpec) -> Rule {
     }
 }
 
-/// The policy of each request: the one of its tier, or that of the rule.
+/// The policy of each request, by its tier, or the policy of the rule.
 struct Choice {
     tier: Option<TierSpec>,
     tiers: HashMap<String, Registered>,

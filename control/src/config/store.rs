@@ -17,7 +17,7 @@ use super::{
 pub struct StoreConfig {
     stores: Stores,
     resilience: Resilience,
-    /// The fields of the file, which are compared with those of a later file.
+    /// The fields of the file, which are compared with the fields of a later file.
     spec: (StoreSpec, ResilienceSpec),
 }
 
@@ -28,7 +28,7 @@ enum Stores {
     Regions(Box<RegionStores>),
 }
 
-/// The store of a region, and that of all regions.
+/// The store of a region, and the store of all regions.
 #[derive(Clone)]
 struct RegionStores {
     local: RedisConfig,
@@ -48,7 +48,7 @@ pub enum StoreKind {
     Cluster,
     /// The Redis server that sentinels name.
     Sentinels,
-    /// The Redis server of this region, and the one that all regions share.
+    /// The Redis server of this region, and the server that all regions share.
     Regions,
 }
 
@@ -75,7 +75,7 @@ impl StoreConfig {
                 return Err(memory.mistake("`memory` beside another store").allowed("one store"));
             }
             StoreSpec { redis: None, regions: Some(regions), .. } => {
-                return Err(regions.mistake("`regions` without `redis`, that of this region"));
+                return Err(regions.mistake("`regions` without `redis`, the Redis of this region"));
             }
         };
         let spec = (spec.store.clone(), spec.resilience.clone());
@@ -104,7 +104,7 @@ impl StoreConfig {
     /// # Errors
     ///
     /// Returns an error if the store cannot be reached, and is not `lazy`. With regions, it says which of the two stores
-    /// that is: `local`, that of this region, or `home`.
+    /// that is: `local`, the store of this region, or `home`.
     pub async fn connect(&self) -> Result<Limiter, Error> {
         let resilience = self.resilience.clone();
         Ok(match self.stores.clone() {
@@ -238,8 +238,8 @@ impl StoreConfig {
         store
     }
 
-    /// Returns the store with this resilience, instead of that of the file. A tool that shows or changes units
-    /// must not decide by itself while the store is slow, and waits longer than a request does.
+    /// Returns the store with this resilience, instead of the resilience of the file. A tool that shows or
+    /// changes units must not decide by itself while the store is slow, and waits longer than a request does.
     ///
     /// ```
     /// use std::time::Duration;

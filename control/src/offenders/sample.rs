@@ -51,8 +51,8 @@ pub(super) fn weight(decision: &Decision<'_>) -> Option<u64> {
 }
 
 impl Sampler {
-    /// Returns the weight of a denied request at `time`, if it is part of the sample. The time is that of the
-    /// decision, so no clock is read. Only its differences matter.
+    /// Returns the weight of a denied request at `time`, if it is part of the sample. The decision has the
+    /// time, so no clock is read. Only its differences matter.
     #[inline]
     fn weight_of_denied(&self, time: Timestamp) -> Option<u64> {
         let period = time.as_micros() >> PERIOD_BITS;

@@ -20,7 +20,7 @@ pub(super) struct Known {
     pub(super) epoch: u64,
     /// True if a change has shown that the store had lost others.
     pub(super) has_lost: bool,
-    /// The time of the store less that of the clock, in microseconds.
+    /// The time of the store less the time of the clock, in microseconds.
     pub(super) ahead_micros: i64,
     /// The time of the clock when the store answered last, in microseconds.
     pub(super) last_reply_micros: u64,

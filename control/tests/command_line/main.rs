@@ -394,9 +394,9 @@ async fn mistakes_are_refused() {
 
     let page = &service.target[1];
     for (admin, says) in [
-        ("foo", "allowed is that of an admin page, such as https://HOST/admin/"),
-        ("127.0.0.1:3000/admin", "allowed is that of an admin page"),
-        ("ftp://127.0.0.1/admin", "allowed is that of an admin page"),
+        ("foo", "allowed is the address of an admin page, such as https://HOST/admin/"),
+        ("127.0.0.1:3000/admin", "allowed is the address of an admin page"),
+        ("ftp://127.0.0.1/admin", "allowed is the address of an admin page"),
         (&page.replace("/admin", "/"), "is this the address of the admin page"),
     ] {
         let message = fails(&["--admin", admin, "--token", TOKEN, "audit"]);

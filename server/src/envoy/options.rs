@@ -44,10 +44,9 @@ pub struct EnvoyOptions {
     pub on_failure: OnFailure,
     /// True if responses have `ratelimit` and `ratelimit-policy` of draft-ietf-httpapi-ratelimit-headers-11, and
     /// denials `retry-after`. By default the service adds no header, as envoyproxy/ratelimit.
-    ///
-    /// The names in the first two are those of the limits: the `name` in the configuration, or else the keys and
-    /// configured values of the descriptors, such as `source_cluster_proxy.destination_cluster_mock`. The clients
-    /// of Envoy see them.
+    /// The first two name the limits: by the `name` in the configuration, or else the keys and configured
+    /// values of the descriptors, such as `source_cluster_proxy.destination_cluster_mock`. The clients of Envoy
+    /// see them.
     pub ratelimit_headers: bool,
 }
 

@@ -38,7 +38,7 @@ impl LineOutcome {
         has_strict_looks: bool,
     ) -> Self {
         let (mut quota, mut standing) = (*outcome.quota(), *outcome.standing());
-        // A quota that an operator has set for the key replaces that of a look.
+        // A quota that an operator has set for the key replaces the quota of a look.
         if quota_of_look(limited, has_strict_looks) == Some(quota) {
             quota = limited.counted.map_or(quota, |(_, quota)| quota);
             standing = without_one(&standing);
@@ -52,7 +52,7 @@ impl LineOutcome {
     }
 }
 
-/// Returns the quota under which a look is decided, if it is not the one of the limit.
+/// Returns the quota under which a look is decided, if it is not the quota of the limit.
 ///
 /// A look passes while no more hits than the limit count. Under a limit that is larger by one, this is so while one
 /// unit is left. If hits that are denied never count, no more than the limit ever do, so the look asks for a unit.

@@ -69,7 +69,8 @@ impl Unit {
         Self::find(|(.., shown)| *shown as i32 == number)
     }
 
-    /// Returns the unit of a limit that a request brings along. Its numbers are those of responses, without weeks.
+    /// Returns the unit of a limit that a request brings along. Its numbers are the same as in responses,
+    /// without weeks.
     pub(super) fn of_override(number: i32) -> Option<Self> {
         RateLimitUnit::try_from(number).ok().and_then(|unit| Self::of_shown(unit as i32))
     }

@@ -63,7 +63,7 @@ impl Flags {
             .iter()
             .any(|it| self.matches.contains_id(it))
         {
-            // Another kind of servers replaces those of the file.
+            // Another kind of servers replaces the servers of the file.
             (options.redis, options.redis_cluster) = (None, None);
             (options.redis_sentinels, options.redis_primary) = (None, None);
         }

@@ -79,7 +79,7 @@ impl Draft11 {
         Self { policy, standing, longest_window }
     }
 
-    /// Appends both headers to those of inner layers. `retry_after` is the `Retry-After` of an
+    /// Appends both headers to the headers of inner layers. `retry_after` is the `Retry-After` of an
     /// inner layer, in seconds, which no window may exceed.
     ///
     /// If the application has sent one of them in the form of another draft, both stay as they are: members

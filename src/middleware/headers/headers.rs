@@ -81,9 +81,8 @@ impl Headers {
     }
 
     /// Adds `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
-    ///
-    /// They show one [`Policy`](crate::Policy): the one that denied the request, or else the one
-    /// with the fewest units left.
+    /// They show one [`Policy`](crate::Policy): the policy that denied the request, or else the policy with the
+    /// fewest units left.
     #[must_use]
     pub const fn x_ratelimit(mut self, reset: ResetFormat) -> Self {
         self.x_ratelimit = Some(reset);
@@ -185,7 +184,7 @@ pub(in crate::middleware) struct ResponseHeaders {
 }
 
 impl ResponseHeaders {
-    /// Adds the headers to those of inner layers: list members are appended, and `X-RateLimit-*` is
+    /// Adds the headers to the headers of inner layers: list members are appended, and `X-RateLimit-*` is
     /// replaced if this layer has fewer units left.
     pub(in crate::middleware) fn add_to(self, headers: &mut HeaderMap) {
         let (draft11, x_ratelimit) = (self.draft11.is_some(), self.x_ratelimit.is_some());

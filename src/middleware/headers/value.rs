@@ -52,7 +52,7 @@ pub(in crate::middleware) fn whole_seconds(micros: u64) -> u64 {
 
 /// Returns a number as a header value. Up to 999, it allocates nothing (`cargo bench --bench layer`).
 pub(in crate::middleware) fn number(number: u64) -> HeaderValue {
-    // Which digits of the text are leading zeros.
+    // The digits of the text before this one are leading zeros.
     let start = match number {
         0..10 => 2,
         10..100 => 1,

@@ -91,9 +91,9 @@ const MIN_ESTIMATE_JITTER: Duration = Duration::from_secs(1);
 
 impl<'a> Rejection<'a> {
     /// Creates the rejection of a denied check, for a handler that checks a limit itself. Its
-    /// [response](Self::to_response) is the one that a [`RateLimitLayer`](crate::RateLimitLayer) gives to
-    /// a denied request: status 429 or 403, a problem document, `Retry-After`, `Cache-Control: no-store`
-    /// and the rate limit `headers`.
+    /// [response](Self::to_response) is the same as a [`RateLimitLayer`](crate::RateLimitLayer) gives to a
+    /// denied request: status 429 or 403, a problem document, `Retry-After`, `Cache-Control: no-store` and the
+    /// rate limit `headers`.
     ///
     /// With the feature `axum`, a `Denied` is also an `IntoResponse`, with [`Headers::default`]. With
     /// the feature `tonic`, it converts into a `tonic::Status`.
@@ -345,7 +345,7 @@ mod axum {
     use super::Rejection;
     use crate::{decision::Denied, middleware::Headers};
 
-    /// The response is that of [`Rejection::of`] with [`Headers::default`].
+    /// The response is made by [`Rejection::of`] with [`Headers::default`].
     impl IntoResponse for Denied<'_> {
         fn into_response(self) -> Response {
             Rejection::of(&self, &Headers::default()).to_response().into_response()

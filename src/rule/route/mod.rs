@@ -47,13 +47,13 @@
 //!   route, other spellings are not considered.
 //! - **Otherwise, a limit applies to all spellings.** If axum has matched a route with a parameter
 //!   (`/{*rest}`), or nothing yet, a handler may treat two spellings as the same. So
-//!   [`only`](crate::Rule::only) also matches a path whose normal form is that of the text.
+//!   [`only`](crate::Rule::only) also matches a path with the same normal form as the text.
 //!   Percent-encoding is decoded, empty segments and `.` are removed, and `..` removes the segment
 //!   before it. A nested router removes its prefix first, and `..` at the start of the rest removes nothing.
 //!   So `/api/../login` matches `/login`, and also `/api/login`.
 //! - **An exemption applies to one spelling.** [`exempt`](crate::RateLimitLayer::exempt) does not
-//!   consider other spellings: axum may send `/%68ealth` to a costly handler of `/{page}` and not to
-//!   that of `/health`.
+//!   consider other spellings: axum may send `/%68ealth` to a costly handler of `/{page}` and not to the
+//!   handler of `/health`.
 //! - **A spelling never lowers the cost.** In [`cost::by_route`](crate::cost::by_route), another
 //!   spelling costs as much as its normal form or as the spelling that was sent, whichever is more.
 //!

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_of_a_path_may_be_that_of_a_nested_router() {
+    fn a_prefix_of_a_path_may_belong_to_a_nested_router() {
         for path in [
             "/api/login",
             "/api/../login",

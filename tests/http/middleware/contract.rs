@@ -104,7 +104,7 @@ async fn a_layer_updates_a_service_that_runs() {
 }
 
 #[tokio::test]
-async fn the_service_that_was_ready_is_the_one_that_is_called() {
+async fn the_service_that_was_ready_is_called() {
     let strict = Strict::new();
     let permits = Arc::clone(&strict.permits);
     let mut service = RateLimitLayer::new(limiter().0, rule("p", "2/min")).layer(strict);

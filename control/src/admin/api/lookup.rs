@@ -51,7 +51,7 @@ pub(super) fn override_version(
     found.map_or(0, |it| it.version)
 }
 
-/// Returns whether a key is the one that a list of overrides shows.
+/// Returns whether a list of overrides shows this key.
 pub(super) fn is_key(registered: &Registered, shown: &str, key: &Key) -> bool {
     shown == overrides::digest(key) || registered.keys().parse(shown).is_ok_and(|it| it == *key)
 }

@@ -50,7 +50,7 @@ function label(axis, ...texts) {
   texts.forEach((text, place) => axis.children[place].textContent !== text && (axis.children[place].textContent = text));
 }
 
-/** Returns the rate of the last sample that is over, or of the one that is not. */
+/** Returns the rate of the last sample that has ended, or of the current sample if it is the first. */
 export function latest(values, seconds) {
   return values.length > 1 ? values.at(-2) / seconds : values.at(-1) / seconds;
 }

@@ -87,7 +87,7 @@ async function part(parent, path, render) {
   }
 }
 
-/** Shows the keys of this process if the store, which has those of the others, does not answer. */
+/** Shows the keys of this process if the store, which has the keys of the others, does not answer. */
 const ofProcess = (of) => (error) => error && part("offender-list", `offenders?scope=process&${of}`,
   (list) => offenders(list, show, mayWrite(), `Only of this process. ${error.message}`));
 

@@ -26,7 +26,7 @@ pub(crate) struct Target {
     /// The configuration file of the service, or PLIMSOLL_CONFIG: a file, or a folder with one.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The Redis of the service, or PLIMSOLL_REDIS, instead of the one that the file names: redis://HOST:PORT.
+    /// The Redis of the service, or PLIMSOLL_REDIS, in place of the Redis of the file: redis://HOST:PORT.
     /// REDIS_URL applies if neither names one.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) redis: Option<String>,

@@ -1,4 +1,4 @@
-//! The admin API: that of a running service over HTTP, or of this process over its file and its Redis.
+//! The admin API of a running service, over HTTP, or of this process, over its file and its Redis.
 
 use std::{fmt, io, path::PathBuf, time::Duration};
 
@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest answer, in bytes.
 const MAX_ANSWER: u64 = 16 << 20;
 
-/// The capacity of the sketch of this process, which decides nothing: the keys are those of the fleet.
+/// The capacity of the sketch of this process, which decides nothing: the fleet reports the keys.
 const OFFENDERS: usize = 1;
 
 /// A connection to the admin API.
@@ -49,7 +49,7 @@ impl Client {
             }
             let base = base_of(base)?;
             let config = ureq::Agent::config_builder();
-            // The certificates of the machine, which may have that of a company.
+            // The certificates of the machine, which may include a company's own.
             let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
             let config = config.tls_config(tls).timeout_global(Some(TIMEOUT));
             let config = config.http_status_as_error(false);
@@ -66,7 +66,7 @@ impl Client {
         let of_overrides = of_overrides.ok_or_else(|| Failure::no_server(store.kind()))?;
         // Otherwise a Redis that is far away would be answered for by this process, which counts nothing.
         let patient = Resilience::none().deadline(TIMEOUT);
-        // A cluster, sentinels and regions stay: the URL is that of their overrides.
+        // A cluster, sentinels and regions stay: the URL leads to their overrides.
         let store = store.with_url(url.unwrap_or(of_overrides)).with_resilience(patient);
         let limiter = store.connect().await.map_err(Failure::of)?;
         let registry = config.registry().clone();
@@ -134,7 +134,7 @@ impl Target {
         if let Some(file) = &self.config {
             return Ok(file.clone());
         }
-        // A folder also has files of other programs, such as those of envoyproxy/ratelimit.
+        // A folder also has files of other programs, such as files of envoyproxy/ratelimit.
         let named = self.configs.iter().flat_map(|path| match path.read_dir() {
             Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
             Err(_) => vec![path.clone()],
@@ -154,7 +154,7 @@ impl Target {
     }
 }
 
-/// Returns the address of the admin page without a slash at its end. That of the API is accepted too.
+/// Returns the address of the admin page without a slash at its end. The address of the API is accepted too.
 fn base_of(address: &str) -> Result<String, Failure> {
     let uri = address.parse::<Uri>().ok();
     let is_page = |uri: &Uri| {
@@ -162,7 +162,7 @@ fn base_of(address: &str) -> Result<String, Failure> {
             && uri.host().is_some_and(|it| !it.is_empty())
     };
     if uri.is_none_or(|uri| !is_page(&uri) || uri.query().is_some()) {
-        let allowed = "allowed is that of an admin page, such as https://HOST/admin/";
+        let allowed = "allowed is the address of an admin page, such as https://HOST/admin/";
         return Err(Failure::new(&format!("the address is {address:?}\n{allowed}")));
     }
     let page = address.trim_end_matches('/');

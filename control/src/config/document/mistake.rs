@@ -158,7 +158,7 @@ fn listed(names: &[&str]) -> String {
     if list.is_empty() { "none".to_owned() } else { list.join(", ") }
 }
 
-/// Returns the words for people of what serde expects, which are those of Rust.
+/// Returns words for people in place of serde's words for an expected value, which name types of Rust.
 fn in_words(expected: &str) -> String {
     let whole = |min: i128, max: i128| format!("a whole number from {min} to {max}");
     match expected {

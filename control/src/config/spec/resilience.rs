@@ -92,7 +92,7 @@ impl BreakerSpec {
 }
 
 impl MemorySpec {
-    /// Returns a configuration with these settings, and those of `default` for the others.
+    /// Returns a configuration with these settings, and with `default` for the others.
     pub(in crate::config) fn over(&self, default: MemoryConfig) -> MemoryConfig {
         let keys = self.max_keys.map(|keys| keys.get() as usize);
         let to = set(default, keys, MemoryConfig::max_keys);

@@ -17,7 +17,7 @@ pub(in crate::config) struct StoreSpec {
     pub(in crate::config) memory: Option<At<MemorySpec>>,
     /// The Redis that all instances share.
     pub(in crate::config) redis: Option<At<RedisSpec>>,
-    /// The other regions. `redis` is then that of this region.
+    /// The other regions. `redis` is then the Redis of this region.
     pub(in crate::config) regions: Option<At<RegionsSpec>>,
 }
 

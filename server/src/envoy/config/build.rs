@@ -79,7 +79,7 @@ impl<'o> Builder<'o> {
         }
         let level = match self.domains.entry(domain.into()) {
             Entry::Occupied(known) => known.into_mut(),
-            // The quota is that of each request.
+            // Each request brings its own quota.
             Entry::Vacant(new) => {
                 match Policy::new(&policy_name(domain, &OVERRIDES.map(str::to_owned)), "1/s") {
                     Ok(overrides) => new.insert(Domain::new(overrides)),

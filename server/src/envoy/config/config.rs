@@ -146,8 +146,8 @@ impl EnvoyConfig {
         !self.paths.is_empty()
     }
 
-    /// Registers the policies of the limits in place of those of the configuration before, under which the
-    /// limits are counted from now on.
+    /// Registers the policies of the limits, and removes the policies of the configuration before. The limits
+    /// are counted under the new ones from now on.
     ///
     /// # Errors
     ///

@@ -95,8 +95,8 @@ impl Domain {
         }
     }
 
-    /// Returns the limit of a descriptor and the key of its budget. The limit is that of the last entry, if each entry
-    /// has a match at its level.
+    /// Returns the limit of a descriptor and the key of its budget. It is the limit of the last entry, if each
+    /// entry has a match at its level.
     pub(in crate::envoy) fn find(&self, entries: &[Entry]) -> Option<(&Rule, Key)> {
         let mut node = &self.root;
         let mut values: SmallVec<[(&str, &str); USUAL_ENTRIES]> = SmallVec::new();
