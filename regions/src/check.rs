@@ -1,4 +1,4 @@
-//! A check over both parts: all of its charges are admitted, or none is spent.
+//! A check over both parts: all of its [charges](Charge) are admitted, or none is spent.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
 
 /// A check that the share does not decide alone and at once.
 ///
-/// 1. The share is asked for all charges that have one.
+/// 1. The share is asked for all [charges](Charge) that have one.
 /// 2. The pool is asked for the charges that the share has refused, and for those without a share.
 /// 3. The share is asked for the rest, which it has not spent yet. If others have spent its units
 ///    meanwhile, steps 2 and 3 are repeated for what it refuses. Each time one charge fewer is left.

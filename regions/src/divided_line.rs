@@ -1,4 +1,4 @@
-//! One charge of a request, and what its two parts have replied.
+//! One [charge](Charge) of a request, and what its two parts have replied.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::shares::Parts;
 /// The wait of a denial whose end is not known.
 const UNKNOWN_WAIT: Duration = Duration::from_secs(1);
 
-/// One of the two stores that may pay a charge.
+/// One of the two stores that may pay a [charge](Charge).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     /// The share of the region, in the regional store.
@@ -68,7 +68,7 @@ impl DividedLine {
         Self { charge, parts, turn, paid_by, share, pool, has_fallen_back: false }
     }
 
-    /// Returns the quota of a part.
+    /// Returns the [quota](Quota) of a part.
     pub(super) fn quota(&self, part: Part) -> Option<Quota> {
         match part {
             Part::Share => self.parts.share,
@@ -84,7 +84,7 @@ impl DividedLine {
         self.quota(part).is_some() && renewed.is_none_or(|renewed| renewed == part)
     }
 
-    /// Returns the charge against the quota of a part, if it has one.
+    /// Returns the charge against the [quota](Quota) of a part, if it has one.
     pub(super) fn charge_on(&self, part: Part) -> Option<Charge<'static>> {
         Some(self.charge.clone().with_part(self.quota(part)?))
     }
@@ -199,8 +199,8 @@ impl DividedLine {
         }
     }
 
-    /// Returns the standing of the key, as far as the parts have replied. The limit is the limit of the whole
-    /// quota, or of the share of the fallback if it alone has decided.
+    /// Returns the [standing](Standing) of the key, as far as the parts have replied. The limit is the limit of
+    /// the whole quota, or of the share of the fallback if it alone has decided.
     fn standing(&self, verdict: Verdict) -> Standing {
         let limit = match (self.share, self.pool) {
             (Some(share), None) if self.has_fallen_back => share.standing.limit(),
@@ -222,7 +222,7 @@ impl DividedLine {
     }
 }
 
-/// Returns the standing of a key that has spent nothing.
+/// Returns the [standing](Standing) of a key that has spent nothing.
 pub(crate) fn full(limit: u64) -> Standing {
     Standing::new(limit, limit, Duration::ZERO, Duration::ZERO, None)
 }

@@ -16,7 +16,7 @@ use crate::{
     stores::{Lines, Stores, combined, late, to_the_end, until},
 };
 
-/// Spends the cost of each charge:
+/// Spends the cost of each [charge](Charge):
 ///
 /// 1. on the share, if it has that much left;
 /// 2. otherwise on the pool, even beyond its limit;
@@ -77,7 +77,7 @@ impl Force {
         self.ask(Part::Share, Beyond::Yes).await.or_else(fail)
     }
 
-    /// Asks a part to spend the charges that are unpaid.
+    /// Asks a part to spend the [charges](Charge) that are unpaid.
     async fn ask(&mut self, part: Part, beyond: Beyond) -> Result<(), Error> {
         let may_pay = |line: &DividedLine| match beyond {
             Beyond::Yes => line.may_exceed(part),

@@ -3,7 +3,7 @@
 //! # Why the sum is never over
 //!
 //! 1. [`shares`] divides each limit `L` into a share `g` for each of `n` regions and a pool `P`, with
-//!    `n * g + P = L`. Each charge is paid by one part, under the quota of that part.
+//!    `n * g + P = L`. Each [charge](Charge) is paid by one part, under the quota of that part.
 //! 2. A part is one key of one server, which holds its bound in every window by its own clock, for all
 //!    callers and also when replies are lost. A refund goes to the part that has paid, by its mark.
 //! 3. A leased unit is used within the lease from the part that granted it, and that part counts by
@@ -196,7 +196,7 @@ impl Regions {
         })
     }
 
-    /// Checks with the share. If it admits all charges at once, the check needs no future.
+    /// Checks with the share. If it admits all [charges](Charge) at once, the check needs no future.
     fn acquire(&self, charges: &[Charge<'_>], limit: Option<Instant>) -> Answer {
         let parts = charges.iter().map(|charge| {
             let share = self.stores.shares.divide(charge.quota()).share?;

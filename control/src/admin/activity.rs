@@ -1,4 +1,4 @@
-//! The decisions of the layers, for the charts and the list of denials.
+//! The [decisions](Decision) of the layers, for the charts and the list of denials.
 
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ const MAX_POLICIES: usize = 1_000;
 
 /// The rates of each policy and the recent denials of this process. Clones share them.
 ///
-/// Pass the decisions of all layers to [`record`](Self::record). It passes them on to the [`Offenders`].
+/// Pass the [decisions](Decision) of all layers to [`record`](Self::record). It passes them on to the
+/// [`Offenders`].
 ///
 /// ```
 /// use plimsoll::{Limiter, RateLimitLayer};

@@ -23,7 +23,7 @@ pub struct AdminConfig {
 }
 
 impl AdminConfig {
-    /// Creates a configuration for the policies and the limiter of these overrides.
+    /// Creates a configuration for the policies and the [limiter](Limiter) of these overrides.
     #[must_use]
     pub fn new(overrides: Overrides, activity: Activity, access: Access) -> Self {
         let (registry, limiter) = overrides.target();

@@ -10,10 +10,10 @@ use std::{
 
 use serde::Serialize;
 
-/// The denials of a second that are shown. More are counted, so that an attack costs little.
+/// The [denials](Denial) of a second that are shown. More are counted, so that an attack costs little.
 const PER_SECOND: u64 = 20;
 
-/// The denials that are kept.
+/// The [denials](Denial) that are kept.
 const RECENT: usize = 50;
 
 /// A denial.

@@ -118,7 +118,7 @@ impl Config {
         hints
     }
 
-    /// Creates a layer with the rules over a limiter. It follows the configuration.
+    /// Creates a layer with the rules over a [limiter](Limiter). It follows the configuration.
     ///
     /// # Errors
     ///

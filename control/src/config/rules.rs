@@ -23,7 +23,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Makes the rules of a valid configuration whose policies are registered.
+    /// Makes the [rules](Rules) of a valid configuration whose policies are registered.
     /// It returns `None` if a policy is missing.
     pub(super) fn new(
         spec: FileSpec,
@@ -54,7 +54,8 @@ impl Rules {
         unused.map(|(name, _)| format!("no rule uses the policy `{}`", name.value)).collect()
     }
 
-    /// Returns a layer with these rules over a limiter, as the program has changed it, or `None` without a rule.
+    /// Returns a layer with these [rules](Rules) over a limiter, as the program has changed it, or `None`
+    /// without a rule.
     pub(super) fn layer(
         &self,
         limiter: &Limiter,

@@ -12,7 +12,7 @@ use super::{
     spec::{FileSpec, RedisSpec, RegionsSpec, ResilienceSpec, Secret, StoreSpec, Within, set},
 };
 
-/// The store of a configuration, and the resilience around it.
+/// The store of a configuration, and the [resilience](Resilience) around it.
 #[derive(Clone)]
 pub struct StoreConfig {
     stores: Stores,
@@ -82,7 +82,7 @@ impl StoreConfig {
         Ok(Self { stores, resilience, spec })
     }
 
-    /// Connects to the store, and returns a limiter over it.
+    /// Connects to the store, and returns a [limiter](Limiter) over it.
     ///
     /// ```
     /// use plimsoll_control::{Config, Format};

@@ -42,7 +42,7 @@ struct Read {
 }
 
 impl Fleet {
-    /// Creates the place beside the overrides.
+    /// Creates the place beside the [overrides](Overrides).
     pub(super) fn new(overrides: &Overrides) -> Self {
         Self {
             overrides: overrides.clone(),

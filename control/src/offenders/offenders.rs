@@ -1,4 +1,4 @@
-//! The handle to the offenders of a process.
+//! The handle to the [offenders](Offenders) of a process.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
@@ -91,7 +91,7 @@ impl Offenders {
         Self::with_clock(capacity, SystemClock::new())
     }
 
-    /// Creates counts that are halved by this clock.
+    /// Creates counts that are halved by this [clock](Clock).
     #[must_use]
     pub fn with_clock(capacity: usize, clock: impl Clock) -> Self {
         let kept = Arc::new(Kept {
@@ -110,7 +110,7 @@ impl Offenders {
         Self { shows_keys: true, ..self }
     }
 
-    /// Counts a decision. Call it from
+    /// Counts a [decision](Decision). Call it from
     /// [`RateLimitLayer::on_decision`](plimsoll::RateLimitLayer::on_decision).
     #[inline]
     pub fn record(&self, decision: &Decision<'_>) {
@@ -125,9 +125,9 @@ impl Offenders {
         order.first(self.offenders(policy), count)
     }
 
-    /// Reports the keys of this process to Redis every 5 s, beside these overrides, so that all processes of
-    /// the service can sum them. A report has the first 50 keys of each policy in both orders. It counts for
-    /// 15 s. Does nothing if the overrides are in memory, or if it was called before.
+    /// Reports the keys of this process to Redis every 5 s, beside these [overrides](Overrides), so that all
+    /// processes of the service can sum them. A report has the first 50 keys of each policy in both orders. It
+    /// counts for 15 s. Does nothing if the overrides are in memory, or if it was called before.
     ///
     /// The processes of a service should agree about [`show_keys`](Self::show_keys): a digest and a key in the
     /// clear are not summed.
@@ -163,7 +163,7 @@ impl Offenders {
         Ok(order.first(offenders, count))
     }
 
-    /// Counts a decision that stands for `weight` of them.
+    /// Counts a [decision](Decision) that stands for `weight` of them.
     #[inline(never)]
     fn count(&self, decision: &Decision<'_>, weight: u64) {
         let minute = self.minute();

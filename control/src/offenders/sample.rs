@@ -1,4 +1,4 @@
-//! The decisions that are counted, and the weight of each.
+//! The [decisions](Decision) that are counted, and the weight of each.
 
 use std::{
     cell::Cell,
@@ -17,8 +17,8 @@ pub(super) const COUNTED: u64 = 256;
 /// second before it begins to pick some.
 const PERIOD_BITS: u32 = 16;
 
-/// The state of a thread. All counts of a process share it: a decision that two of them record is picked by
-/// each with the same chance.
+/// The state of a thread. All counts of a process share it: a [decision](Decision) that two of them record is
+/// picked by each with the same chance.
 struct Sampler {
     until_allowed: Cell<u64>,
     until_denied: Cell<u64>,

@@ -1,4 +1,4 @@
-//! The overrides that this process has applied to its policies.
+//! The [overrides](Override) that this process has applied to its policies.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     time::{to_millis, wall_time},
 };
 
-/// The overrides that are applied, by their fields.
+/// The [overrides](Override) that are applied, by their fields.
 #[derive(Debug, Default)]
 pub(super) struct Applied(HashMap<String, AppliedOverride>);
 
@@ -27,14 +27,14 @@ struct AppliedOverride {
     version: u64,
 }
 
-/// The registry and the limiter to which overrides are applied.
+/// The [registry](Registry) and the limiter to which overrides are applied.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) registry: Registry,
     pub(super) limiter: Limiter,
 }
 
-/// The treatment of blocks, which are in the store of the limiter.
+/// The treatment of blocks, which are in the store of the [limiter](Limiter).
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Blocks {
     /// They are sent.
@@ -159,8 +159,8 @@ impl Applied {
 impl AppliedOverride {
     /// Returns whether the override may stay until this entry is applied.
     ///
-    /// A block is in the store, for all instances. It stays there when this registry loses the policy, and
-    /// ends when its override is removed.
+    /// A block is in the store, for all instances. It stays there when this [registry](Registry) loses the
+    /// policy, and ends when its override is removed.
     fn may_stay(&self, entry: Option<&Override>, target: &Target) -> bool {
         let Some(entry) = entry else { return false };
         let registered = target.registry.get(self.policy.policy().name());
@@ -198,7 +198,7 @@ impl AppliedOverride {
 }
 
 impl Blocks {
-    /// Sends a block or its end to the store of the limiter.
+    /// Sends a block or its end to the store of the [limiter](Limiter).
     async fn send(
         &mut self,
         request: impl Future<Output = Result<usize, plimsoll::Error>>,

@@ -1,4 +1,4 @@
-//! The handle to the overrides.
+//! The handle to the [overrides](Overrides).
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -39,9 +39,9 @@ pub struct OverridesStatus {
     /// The version of the last change that this process knows.
     pub version: u64,
     /// The time since Redis has answered. If it is more than 2 s, changes of other instances may be unknown
-    /// here. It is zero for overrides in memory.
+    /// here. It is zero for [overrides](Overrides) in memory.
     pub since_reply: Duration,
-    /// The reason for which Redis does not answer, or for which an override is not applied here.
+    /// The reason for which Redis does not answer, or for which an [override](Override) is not applied here.
     pub error: Option<String>,
     /// The number of times that Redis had lost changes that this process knew.
     pub losses: u64,
@@ -100,7 +100,7 @@ impl Overrides {
         Self::in_memory_with_clock(registry, limiter, SystemClock::new())
     }
 
-    /// Creates overrides of this process alone, which end by this clock.
+    /// Creates overrides of this process alone, which end by this [clock](Clock).
     #[must_use]
     pub fn in_memory_with_clock(registry: Registry, limiter: Limiter, clock: impl Clock) -> Self {
         let backend = Backend::Memory(MemoryAudit::default());
@@ -109,15 +109,16 @@ impl Overrides {
         Self { state, tasks: Arc::default(), shows_keys: false }
     }
 
-    /// Returns a handle that shows keys as operators write them, in its lists and in the audit entries of its
-    /// changes. Clones of it do so too, and other handles do not: they show a digest such as `#1f2e3d4c`.
+    /// Returns a handle that shows keys as operators write them, in its lists and in the [audit
+    /// entries](AuditEntry) of its changes. Clones of it do so too, and other handles do not: they show a
+    /// digest such as `#1f2e3d4c`.
     #[must_use]
     pub fn show_keys(self) -> Self {
         Self { shows_keys: true, ..self }
     }
 
-    /// Sets an override, and applies it in this process. It replaces the override that the policy or key
-    /// has. Other instances apply it within 1.5 s.
+    /// Sets an [override](Override), and applies it in this process. It replaces the override that the policy
+    /// or key has. Other instances apply it within 1.5 s.
     ///
     /// # Errors
     ///
@@ -143,8 +144,8 @@ impl Overrides {
     }
 
     /// Removes the override of a policy, or of a key under it. The key is written as in
-    /// [`NewOverride::key`], or is the digest that [`list`](Self::list) shows. The registry need not have the
-    /// policy any more.
+    /// [`NewOverride::key`], or is the digest that [`list`](Self::list) shows. The [registry](Registry) need
+    /// not have the policy any more.
     ///
     /// # Errors
     ///
@@ -248,7 +249,7 @@ impl Overrides {
         Ok(())
     }
 
-    /// Returns the registry and the limiter to which the overrides are applied.
+    /// Returns the [registry](Registry) and the limiter to which the overrides are applied.
     #[cfg(feature = "admin")]
     pub(crate) fn target(&self) -> (Registry, Limiter) {
         let Target { registry, limiter } = &self.state.target;

@@ -1,4 +1,4 @@
-//! The overrides in Redis: one hash and one stream, which one script reads and changes.
+//! The [overrides](Override) in Redis: one hash and one stream, which one script reads and changes.
 
 use std::{
     fmt,
@@ -25,7 +25,7 @@ use crate::time::{from_millis, to_millis};
 
 /// The time to live of the keys. Each instance renews it.
 const TTL: Duration = Duration::from_secs(30 * 86_400);
-/// The fields of the hash that are read: the overrides, and some more.
+/// The fields of the hash that are read: the [overrides](Override), and some more.
 const MAX_FIELDS: usize = MAX_OVERRIDES + 100;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);

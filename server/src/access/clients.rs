@@ -1,4 +1,4 @@
-//! The clients by their tokens.
+//! The clients by their [tokens](Tokens).
 
 use std::fmt;
 

@@ -78,7 +78,7 @@ impl Default for EnvoyOptions {
 }
 
 impl EnvoyOptions {
-    /// The algorithm that counts limits of `unit` and `requests_per_unit` by default: at most
+    /// The [algorithm](Algorithm) that counts limits of `unit` and `requests_per_unit` by default: at most
     /// `requests_per_unit` in any trailing unit. A request comes back up to a 30th of the unit late.
     pub const DEFAULT_ALGORITHM: Algorithm = Algorithm::SlidingBuckets(30);
 }

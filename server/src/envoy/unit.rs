@@ -1,4 +1,4 @@
-//! The units of time of a limit, and the quota of a number of requests per unit.
+//! The units of time of a limit, and the [quota](Quota) of a number of requests per unit.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ impl Unit {
     }
 }
 
-/// Returns the quota of a number of requests per unit. A number that no log can count has
+/// Returns the [quota](Quota) of a number of requests per unit. A number that no log can count has
 /// [`Algorithm::SlidingCounter`].
 ///
 /// # Errors

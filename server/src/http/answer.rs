@@ -1,4 +1,4 @@
-//! The response to a decision.
+//! The response to a [decision](Decision).
 
 use axum::response::{IntoResponse, Response};
 use http::{
@@ -20,7 +20,7 @@ use super::{
     receipts::Token,
 };
 
-/// The decision on a request that is admitted, or that was only looked at.
+/// The [decision](Decision) on a request that is admitted, or that was only looked at.
 #[derive(Serialize)]
 pub(super) struct Admitted<'a> {
     allowed: bool,

@@ -90,8 +90,8 @@ pub enum RedisServers {
 }
 
 impl Settings {
-    /// Returns the settings of these options. `variables` are the variables of envoyproxy/ratelimit, which are
-    /// not followed.
+    /// Returns the [settings](Settings) of these options. `variables` are the variables of
+    /// envoyproxy/ratelimit, which are not followed.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ fn paths(field: &str, paths: Option<Vec<PathBuf>>) -> Result<Vec<PathBuf>, Setti
     }
 }
 
-/// Reads the settings file. Its paths are relative to its folder.
+/// Reads the [settings](Settings) file. Its paths are relative to its folder.
 pub(super) fn read(path: &Path) -> Result<Options, SettingsError> {
     let name = path.display();
     let text = fs::read_to_string(path).map_err(|error| {

@@ -4,7 +4,8 @@ use std::time::SystemTime;
 
 use crate::{Change, Override, OverrideKind};
 
-/// Returns what a change of an override has changed: the limit after, when it ends, and the limit before.
+/// Returns what a change of an [override](Override) has changed: the limit after, when it ends, and the limit
+/// before.
 pub(super) fn of_change(policy: &str, key: Option<&str>, change: &Change) -> String {
     let before = change.in_force_before.as_deref().map(said);
     let in_force = change.in_force_after.as_deref();

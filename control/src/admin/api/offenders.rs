@@ -81,7 +81,7 @@ pub(in crate::admin) async fn offenders(
     Ok(Json(rows))
 }
 
-/// Returns the last denials of this process, the newest first.
+/// Returns the last [denials](Denial) of this process, the newest first.
 pub(in crate::admin) async fn denials(State(admin): State<Admin>) -> Json<VecDeque<Denial>> {
     Json(admin.activity.denials().newest())
 }

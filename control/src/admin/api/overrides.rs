@@ -15,7 +15,7 @@ use crate::{
     web::Problem,
 };
 
-/// The quota that an operator asks for.
+/// The quota that an [operator](Operator) asks for.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::admin) struct Set {
@@ -27,7 +27,7 @@ pub(in crate::admin) struct Set {
     version: Option<u64>,
 }
 
-/// The override that an operator ends.
+/// The [override](Override) that an operator ends.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::admin) struct Remove {
@@ -37,7 +37,7 @@ pub(in crate::admin) struct Remove {
     version: Option<u64>,
 }
 
-/// Returns the overrides in force.
+/// Returns the [overrides](Override) in force.
 pub(in crate::admin) async fn overrides(State(admin): State<Admin>) -> Json<Vec<Override>> {
     Json(admin.overrides.list())
 }
@@ -72,7 +72,7 @@ pub(in crate::admin) async fn set_override(
     Ok(changed(&policy, key.as_deref(), &change.await?))
 }
 
-/// Returns the problem of a policy that stays on, because no rule asks whether it is switched off.
+/// Returns the [problem](Problem) of a policy that stays on, because no rule asks whether it is switched off.
 fn no_switch(registered: &Registered) -> Problem {
     let name = registered.policy().name();
     let detail = format!(

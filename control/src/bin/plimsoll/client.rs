@@ -193,7 +193,7 @@ impl Failure {
         Self::new(&error.to_string())
     }
 
-    /// Creates the failure of a file that names no server which has the overrides.
+    /// Creates the failure of a file that names no server which has the [overrides](Overrides).
     fn no_server(kind: StoreKind) -> Self {
         let cause = match kind {
             StoreKind::Memory => "the units are counted in the memory of the service".to_owned(),

@@ -84,7 +84,8 @@ impl Scalar {
     }
 }
 
-/// Completes two mistakes: an unknown field gets the place where it belongs, and a second limit the way to write it.
+/// Completes two [mistakes](Mistake): an unknown field gets the place where it belongs, and a second limit the
+/// way to write it.
 pub(super) fn misplaced(mistake: Mistake, text: &str) -> Mistake {
     const OF_DESCRIPTORS: [&str; 6] = [
         "shadow_mode",
