@@ -1,15 +1,13 @@
 -- The overrides of a service, and their audit log.
 --
 -- KEYS[1]  a hash. A field that names a policy, or a policy and a key, is an override, as
---          `<version> <until or 0> <JSON>`. There are three other fields:
+--          `<version> <until or 0> <JSON>`. There are two other fields:
 --            :version  the time of the last change in microseconds, or more
 --            :epoch    the time of the first change in microseconds: another one after a loss of all data
---            :read     the last version that an instance of the service has read
 -- KEYS[2]  a stream: the audit log
 -- KEYS[3]  the reply to this change, if it was made: a change is sent again if its reply was lost
 -- ARGV[1]  poll | set | remove | note
--- ARGV[2]  the time to live of both keys in milliseconds. Each poll renews it when a tenth has passed,
---          unless it is 0.
+-- ARGV[2]  the time to live of both keys in milliseconds. Each poll renews it when a tenth has passed
 -- ARGV[3]  the number of overrides that are kept
 -- ARGV[4]  the number of entries of the audit log that are kept
 --
@@ -20,7 +18,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local version = tonumber(redis.call('HGET', entries, ':version') or 0)
 
-local OTHER_FIELDS = 3
+local OTHER_FIELDS = 2
 -- The time for which the reply to a change is known, in milliseconds.
 local REPLY_TTL = 60000
 
@@ -44,7 +42,6 @@ local function change(field, value)
     end
     redis.call('HSET', entries, ':version', text(version))
     redis.call('HSETNX', entries, ':epoch', text(now))
-    redis.call('HSETNX', entries, ':read', '0')
     redis.call('PEXPIRE', entries, ttl)
 end
 
@@ -85,15 +82,11 @@ if ARGV[1] == 'poll' then
             redis.call('HDEL', entries, ARGV[i])
         end
     end
-    if version > 0 and ttl > 0 and redis.call('PTTL', entries) < ttl * 0.9 then
+    if version > 0 and redis.call('PTTL', entries) < ttl * 0.9 then
         redis.call('PEXPIRE', entries, ttl)
         redis.call('PEXPIRE', audit, ttl)
     end
     local changed = version ~= tonumber(ARGV[5]) and redis.call('HGETALL', entries)
-    if changed and version > 0 and ttl > 0 then
-        -- Overrides are read also while Redis refuses writes, such as without memory.
-        redis.pcall('HSET', entries, ':read', text(version))
-    end
     return {now, version, tonumber(redis.call('HGET', entries, ':epoch') or 0), changed}
 end
 

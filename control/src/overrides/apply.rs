@@ -41,8 +41,6 @@ pub(super) enum Blocks {
     Send,
     /// One could not be sent: the others wait for the next round.
     Wait,
-    /// The store stays as it is: other processes send them.
-    Stay,
 }
 
 /// The time for which a quota of a key without an end is set: as long as the library blocks a key.
@@ -104,8 +102,8 @@ impl Applied {
         entries: &Entries,
         target: &Target,
         now_millis: u64,
-        mut blocks: Blocks,
     ) -> Option<String> {
+        let mut blocks = Blocks::Send;
         let is_gone = |field: &&String| !entries.contains_key(*field);
         let gone: Vec<_> = self.0.keys().filter(is_gone).cloned().collect();
         let gone = gone.iter().map(|field| (field, None));
@@ -204,7 +202,6 @@ impl Blocks {
         request: impl Future<Output = Result<usize, plimsoll::Error>>,
     ) -> Result<(), String> {
         match self {
-            Self::Stay => return Ok(()),
             Self::Wait => return Err("the store of the limiter does not answer".to_owned()),
             Self::Send => {}
         }

@@ -80,7 +80,7 @@ impl Overrides {
                 return Err(OverrideError::invalid("the store", kind.to_string(), allowed));
             }
         };
-        let backend = RedisBackend::new(url, &config.prefix, config.is_passive)?;
+        let backend = RedisBackend::new(url, &config.prefix)?;
         let backend = Backend::Redis(Box::new(backend));
         let clock = Arc::new(SystemClock::new());
         let state = Arc::new(OverridesState::new(Target { registry, limiter }, backend, clock));
@@ -293,10 +293,9 @@ impl Overrides {
         let not_applied = self.state.follow_one(field).await.err();
         let in_force_before = limit(&change.before, before);
         let in_force_after = limit(&change.after, in_force(policy, key));
-        let unread = self.state.unread(change.version).await;
         let shown = |entry: Option<Override>| entry.map(|it| self.shown(it));
         let (before, after) = (shown(change.before), shown(change.after));
-        Ok(Change { before, after, in_force_before, in_force_after, not_applied, unread, ..change })
+        Ok(Change { before, after, in_force_before, in_force_after, not_applied, ..change })
     }
 
     /// Returns the form of a key that this handle shows.

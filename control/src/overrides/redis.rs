@@ -12,7 +12,7 @@ use redis::{
     aio::{ConnectionManager, ConnectionManagerConfig},
     streams::StreamRangeReply,
 };
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     AuditEntry, Change, Override, OverrideError,
@@ -31,8 +31,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time for a command that is sent again, together with its first reply.
 const DEADLINE: Duration = Duration::from_secs(4);
-/// The longest wait for an instance that reads a change. Instances poll once a second.
-pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection to the Redis that has the overrides.
 pub(crate) struct RedisBackend {
@@ -43,8 +41,6 @@ pub(crate) struct RedisBackend {
     audit: String,
     /// The prefix of the keys.
     prefix: String,
-    /// True if only changes write.
-    is_passive: bool,
 }
 
 /// The answer to a poll.
@@ -66,7 +62,7 @@ pub(super) struct Changed {
 
 impl RedisBackend {
     /// Creates a connection, which is opened by the first command.
-    pub(super) fn new(url: &str, prefix: &str, is_passive: bool) -> Result<Self, OverrideError> {
+    pub(super) fn new(url: &str, prefix: &str) -> Result<Self, OverrideError> {
         let invalid = |_| OverrideError::invalid("the URL of Redis", "another text", tls::URL);
         if prefix.is_empty() || prefix.len() > 64 || prefix.contains(['{', '}']) {
             let allowed = "1 to 64 bytes without braces";
@@ -82,7 +78,6 @@ impl RedisBackend {
             entries: format!("{prefix}:{{overrides}}:entries"),
             audit: format!("{prefix}:{{overrides}}:audit"),
             prefix: prefix.into(),
-            is_passive,
         })
     }
 
@@ -94,12 +89,9 @@ impl RedisBackend {
         ended: Vec<(String, u64)>,
     ) -> Result<Poll, OverrideError> {
         let mut arguments = vec![known.to_string()];
-        let ended = if self.is_passive { Vec::new() } else { ended };
         arguments.extend(ended.into_iter().flat_map(|(field, it)| [field, it.to_string()]));
-        // The polls of a passive process do not renew the time to live.
-        let ttl = if self.is_passive { Duration::ZERO } else { TTL };
         let mut invocation = self.script.prepare_invoke();
-        invocation.key(&self.entries).key(&self.audit).arg("poll").arg(ttl.as_millis() as u64);
+        invocation.key(&self.entries).key(&self.audit).arg("poll").arg(TTL.as_millis() as u64);
         invocation.arg(MAX_OVERRIDES).arg(MAX_AUDIT).arg(arguments);
         let reply = invocation.invoke_async(&mut self.connection()).await;
         let (now_micros, version, epoch, fields): (_, _, _, Option<Vec<(String, String)>>) =
@@ -164,25 +156,6 @@ impl RedisBackend {
             Some(entry)
         });
         Ok(entries.collect())
-    }
-
-    /// Waits until an instance of the service has read this version. Returns false if none has in time.
-    pub(super) async fn is_read(&self, version: u64) -> bool {
-        let read = async {
-            loop {
-                let read: RedisResult<u64> = self.connection().hget(&self.entries, ":read").await;
-                if read.is_ok_and(|read| read >= version) {
-                    return;
-                }
-                sleep(Duration::from_millis(50)).await;
-            }
-        };
-        timeout(READ_TIMEOUT, read).await.is_ok()
-    }
-
-    /// Returns whether only changes write.
-    pub(super) fn is_passive(&self) -> bool {
-        self.is_passive
     }
 
     /// Returns the prefix of the keys.

@@ -14,7 +14,7 @@ use super::{
     audit::MemoryAudit,
     entry::{Edit, Entries, shown_key},
     known::Known,
-    redis::{Changed, READ_TIMEOUT, RedisBackend},
+    redis::{Changed, RedisBackend},
     report,
 };
 
@@ -86,20 +86,6 @@ impl OverridesState {
         Ok(change)
     }
 
-    /// Waits until an instance of the service has read this version, if this process is none. Returns a warning
-    /// if none has in time.
-    pub(super) async fn unread(&self, version: u64) -> Option<String> {
-        let Backend::Redis(backend) = &self.backend else { return None };
-        if !backend.is_passive() || backend.is_read(version).await {
-            return None;
-        }
-        Some(format!(
-            "no instance has read this change within {READ_TIMEOUT:?}: is the service running with the same Redis \
-             and the prefix {:?}?",
-            backend.prefix()
-        ))
-    }
-
     /// Waits until this task may send a command.
     async fn turn(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, OverrideError> {
         let turn = timeout(TURN_TIMEOUT, self.turn.lock()).await;
@@ -155,11 +141,7 @@ impl OverridesState {
         // Otherwise another task applies them now.
         let Ok(mut applied) = timeout(TURN_TIMEOUT, self.applied.lock()).await else { return };
         let (entries, now_millis) = self.present();
-        let blocks = match &self.backend {
-            Backend::Redis(backend) if backend.is_passive() => Blocks::Stay,
-            _ => Blocks::Send,
-        };
-        let error = applied.follow(&entries, &self.target, now_millis, blocks).await;
+        let error = applied.follow(&entries, &self.target, now_millis).await;
         drop(entries);
         let mut known = self.known();
         if matches!(self.backend, Backend::Memory(_)) {
