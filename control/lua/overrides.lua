@@ -32,6 +32,20 @@ local function is_in_force(value)
     return ends == 0 or now < ends * 1000
 end
 
+-- Returns all fields with their values, without the overrides that have ended, which it removes.
+local function in_force()
+    local all, left = redis.call('HGETALL', entries), {}
+    for i = 1, #all, 2 do
+        if string.find(all[i + 1], '^%d+ %d+ ') and not is_in_force(all[i + 1]) then
+            -- Overrides are read also while Redis refuses writes.
+            redis.pcall('HDEL', entries, all[i])
+        else
+            left[#left + 1], left[#left + 2] = all[i], all[i + 1]
+        end
+    end
+    return left
+end
+
 -- Begins a new version. `value` is the new value of the field, or nil to remove it.
 local function change(field, value)
     version = math.max(version + 1, now)
@@ -73,20 +87,13 @@ if earlier then
     return cmsgpack.unpack(earlier)
 end
 
--- poll <known version> [<field> <version>].. : the overrides if they have changed. Removes the ones that
--- have ended, which the caller names.
+-- poll <known version> : the overrides if they have changed. Removes the ones that have ended.
 if ARGV[1] == 'poll' then
-    for i = 6, #ARGV - 1, 2 do
-        local value = redis.call('HGET', entries, ARGV[i])
-        if value and string.match(value, '^%d+') == ARGV[i + 1] and not is_in_force(value) then
-            redis.call('HDEL', entries, ARGV[i])
-        end
-    end
     if version > 0 and redis.call('PTTL', entries) < ttl * 0.9 then
         redis.call('PEXPIRE', entries, ttl)
         redis.call('PEXPIRE', audit, ttl)
     end
-    local changed = version ~= tonumber(ARGV[5]) and redis.call('HGETALL', entries)
+    local changed = version ~= tonumber(ARGV[5]) and in_force()
     return {now, version, tonumber(redis.call('HGET', entries, ':epoch') or 0), changed}
 end
 
@@ -114,7 +121,8 @@ else
     if ends ~= '0' and now >= tonumber(ends) * 1000 then
         return {'past', 0, 0, false}
     end
-    if not stored and redis.call('HLEN', entries) - OTHER_FIELDS >= tonumber(ARGV[3]) then
+    if not stored and redis.call('HLEN', entries) - OTHER_FIELDS >= tonumber(ARGV[3])
+        and #in_force() / 2 - OTHER_FIELDS >= tonumber(ARGV[3]) then
         return {'full', 0, 0, false}
     end
     change(field, ends .. ' ' .. ARGV[9])
