@@ -86,7 +86,7 @@ if earlier then
     return cmsgpack.unpack(earlier)
 end
 
--- poll <known version> : the overrides if they have changed. Removes the ones that have ended.
+-- poll <known version> : the overrides if they have changed. Removes overrides that have ended.
 if ARGV[1] == 'poll' then
     if version > 0 and redis.call('PTTL', entries) < ttl * 0.9 then
         redis.call('PEXPIRE', entries, ttl)

@@ -6,8 +6,8 @@ use crate::{StoreConfig, StoreKind};
 
 /// The place that keeps the overrides of a service. [`Overrides::connect`](super::Overrides::connect) takes it.
 ///
-/// All instances of a service need the same place, or they miss each other's changes. So it comes
-/// from the store of the [configuration](crate::Config), the one that counts units too:
+/// All instances of a service need the same place, or they miss each other's changes. So it comes from the
+/// store of the [configuration](crate::Config), which counts the units too:
 ///
 /// ```
 /// use plimsoll_control::{Config, Format, Overrides, OverridesConfig};

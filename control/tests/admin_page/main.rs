@@ -87,7 +87,7 @@ fn sign_in(browser: &Browser) {
 }
 
 fn see_offenders(browser: &Browser, [shop, _]: &[Example; 2]) {
-    // Those of the other clients would hide these on a busy machine.
+    // On a busy machine, denials of the other clients would hide these.
     raise_the_limits_of_the_clients(shop, true);
     let mut denied = 0;
     for key in [SCRIPT, "mallory", "mallory"] {

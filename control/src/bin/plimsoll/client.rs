@@ -37,7 +37,7 @@ impl Client {
             return Err(Failure::new("the token has a line break or another control character"));
         }
         let base = base_of(&target.admin)?;
-        // The certificates of the machine, which may have that of a company.
+        // The certificates of the machine, which may include a company's own.
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
         let config = ureq::Agent::config_builder().tls_config(tls).timeout_global(Some(TIMEOUT));
         let agent = config.http_status_as_error(false).build().into();
