@@ -2,7 +2,7 @@
 //!
 //! # Why the sum is never over
 //!
-//! 1. [`shares`] divides each limit `L` into a share `g` for each of `n` regions and a pool `P`, with
+//! 1. [`shares`](crate::shares) divides each limit `L` into a share `g` for each of `n` regions and a pool `P`, with
 //!    `n * g + P = L`. Each [charge](Charge) is paid by one part, under the quota of that part.
 //! 2. A part is one key of one server, which holds its bound in every window by its own clock, for all
 //!    callers and also when replies are lost. A refund goes to the part that has paid, by its mark.
