@@ -1,7 +1,7 @@
 //! Batches: checks that arrive while a call is in flight share the next one.
 //!
 //! If no call is in flight in its slot, a check is sent at once, alone. Checks that arrive while a call is in
-//! flight wait in the [queue](SlotQueue) of the slot. A [`Batch`] of them is sent when that call has ended, when
+//! flight wait in the [queue](SlotQueue) of the slot. A batch of them is sent when that call has ended, when
 //! there are enough of them for a second call beside it, or when it takes too long. One call of the script then
 //! decides them one by one, in the order of their arrival. So the busier the server is, the less each check
 //! costs it.
