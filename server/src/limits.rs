@@ -6,8 +6,9 @@ use plimsoll_control::{
 };
 
 use crate::{
+    check::ServerError,
     envoy::{Envoy, EnvoyConfig},
-    files::{self, LimitsError},
+    files,
     settings::{RedisServers, Settings},
 };
 
@@ -32,7 +33,7 @@ impl Limits {
     /// # Errors
     ///
     /// Returns an error if a file cannot be read or has a mistake, or if two files name different stores.
-    pub(crate) fn read(settings: &Settings) -> Result<Self, LimitsError> {
+    pub(crate) fn read(settings: &Settings) -> Result<Self, ServerError> {
         let registry = Registry::default();
         let mut warnings = settings.warnings.clone();
         warnings.extend(files::warning(settings));
@@ -73,7 +74,7 @@ impl Limits {
         &self,
         limiter: &Limiter,
         activity: &Activity,
-    ) -> Result<Option<Envoy>, LimitsError> {
+    ) -> Result<Option<Envoy>, ServerError> {
         let Some(config) = self.envoy.clone() else { return Ok(None) };
         let (limiter, registry) = (limiter.clone(), self.registry.clone());
         Ok(Some(Envoy::new_registered(config, limiter, registry, activity.clone())?))
@@ -98,7 +99,7 @@ impl Limits {
         &self,
         limiter: &Limiter,
         settings: &Settings,
-    ) -> Result<Overrides, LimitsError> {
+    ) -> Result<Overrides, ServerError> {
         let (registry, limiter) = (self.registry.clone(), limiter.clone());
         let mut config = OverridesConfig::of(&self.store);
         match &settings.overrides_redis {
@@ -119,7 +120,7 @@ impl Limits {
 }
 
 /// Returns the store: that of the settings, with what the files say about it.
-fn store(configs: &[Config], settings: &Settings) -> Result<StoreConfig, LimitsError> {
+fn store(configs: &[Config], settings: &Settings) -> Result<StoreConfig, ServerError> {
     let default = Config::from_text("policies = {}", Format::Toml)?.store().clone();
     let mut stores = configs.iter().map(Config::store).filter(|store| **store != default);
     let store = stores.next().unwrap_or(&default);

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
+use super::outcome::LineOutcome;
+
 /// The percentage of a limit behind which hits are near it.
 const NEAR_PERCENT: u64 = 80;
 
@@ -30,17 +32,6 @@ pub(super) struct RuleStats {
     near_limit: Counter,
     within_limit: Counter,
     shadow_mode: Counter,
-}
-
-/// The hits of a request under a limit.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LimitHits {
-    pub(super) hits: u64,
-    pub(super) has_passed: bool,
-    pub(super) is_shadow: bool,
-    /// The limit, and the requests that remain of it after the hits.
-    pub(super) limit: u64,
-    pub(super) remaining: u64,
 }
 
 impl Stats {
@@ -84,28 +75,26 @@ impl RuleStats {
         }
     }
 
-    /// Counts hits. Those behind [`NEAR_PERCENT`] of the limit are near it.
-    pub(super) fn count(&self, of: LimitHits) {
-        let LimitHits { hits, has_passed, is_shadow, limit, remaining } = of;
+    /// Counts the hits of a line by its outcome. Those behind [`NEAR_PERCENT`] of the limit are near it.
+    pub(super) fn count(&self, hits: u64, outcome: &LineOutcome, is_shadow: bool) {
         self.total_hits.increment(hits);
-        if has_passed {
-            self.within_limit.increment(hits);
-            let near = limit * NEAR_PERCENT / 100;
-            let used = limit.saturating_sub(remaining);
-            let near_hits = used.saturating_sub(near).min(hits);
-            if near_hits > 0 {
-                self.near_limit.increment(near_hits);
+        if !outcome.has_passed {
+            self.over_limit.increment(hits);
+            if is_shadow {
+                self.shadow_mode.increment(hits);
             }
             return;
         }
-        self.over_limit.increment(hits);
-        if is_shadow {
-            self.shadow_mode.increment(hits);
+        if outcome.charged == 0 {
+            // Another limit has denied the request.
+            return;
         }
-    }
-
-    /// Counts hits of a limit that let them pass, but did not charge them because another one denied.
-    pub(super) fn count_uncharged(&self, hits: u64) {
-        self.total_hits.increment(hits);
+        self.within_limit.increment(hits);
+        let limit = outcome.quota.map_or(0, |quota| quota.limit());
+        let remaining = outcome.standing.map_or(0, |standing| standing.remaining());
+        let near = limit.saturating_sub(remaining).saturating_sub(limit * NEAR_PERCENT / 100);
+        if near > 0 {
+            self.near_limit.increment(near.min(hits));
+        }
     }
 }
