@@ -5,6 +5,7 @@ use std::sync::Arc;
 use plimsoll::{
     Charge, Error, OnFailure,
     clock::Timestamp,
+    decision::Receipt,
     error::{Effect, ErrorKind},
     store::{Answer, Request, Source, StoreReply, Verdict},
 };
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::{
     divided_line::{DividedLine, Part},
-    stores::{Caller, Lines, Stores, combined, to_the_end, until},
+    stores::{Caller, Lines, Stores, combined, late, line_of, to_the_end, until},
 };
 
 /// A check over both parts.
@@ -26,9 +27,8 @@ use crate::{
 /// A charge that both parts refuse denies the check, and the units of the others are refunded.
 ///
 /// If the home store does not answer, the [`OnFailure`] of each charge that needs the pool decides: the
-/// default denies the check. What the home store grants in a reply that comes too late stays charged until it
-/// expires. If the store of the region does not answer, its fallback decides by the share, and what it refuses is
-/// not passed on to the pool.
+/// default denies the check. A reply that comes too late is refunded. If the store of the region does not
+/// answer, its fallback decides by the share, and what it refuses is not passed on to the pool.
 ///
 /// A shadow charge is decided by the part that is asked first. A trial is paid by the pool if the share refuses it, as
 /// a live charge would be.
@@ -45,6 +45,8 @@ pub(crate) struct DividedCheck {
     denied: Option<Source>,
     /// True if the fallback has decided in place of the store of the region.
     has_fallen_back: bool,
+    /// The answer of the pool that was not ready when it was needed, and its charges.
+    late: Option<(Answer, Positions)>,
 }
 
 /// The positions of the charges in one call to a part.
@@ -66,19 +68,26 @@ impl DividedCheck {
             sources: [Source::Shared; 2],
             denied: None,
             has_fallen_back: false,
+            late: None,
         }
     }
 
     /// Decides the check.
     pub(crate) async fn decide(mut self) -> Result<StoreReply, Error> {
+        let has_share = !self.positions(Part::Share).is_empty();
+        let mut next = if has_share { Some(Part::Share) } else { self.next_part() };
         // The regional store spends all or nothing, so no task is needed before it has answered,
         // unless it is asked for some of the charges only.
-        if self.positions(Part::Pool).is_empty()
-            && (!self.ask(Part::Share).await? || self.next_part().is_none())
-        {
-            return Ok(self.reply());
+        if has_share && self.positions(Part::Pool).is_empty() {
+            if !self.ask(Part::Share).await? {
+                return Ok(self.reply());
+            }
+            next = self.next_part();
         }
-        to_the_end(|caller| self.run(caller)).await
+        match next {
+            Some(part) => to_the_end(|caller| self.run(caller, part)).await,
+            None => Ok(self.reply()),
+        }
     }
 
     /// Returns the reaction to the failure of a part: the strictest one of the charges that wait for it.
@@ -156,13 +165,17 @@ impl DividedCheck {
         (0..self.lines.len()).filter(|index| self.lines[*index].waits_for(part)).collect()
     }
 
-    /// Asks the parts in turn, and sends the reply to the caller. If a part denies or fails, the parts
+    /// Asks the parts in turn, this one first, and sends the reply to the caller. If a part denies or fails, the parts
     /// before it refund what they have spent. Each refund is tried once, because a second try might refund
     /// twice.
-    async fn run(mut self, caller: Caller) {
-        while let Some(part) = self.next_part() {
+    async fn run(mut self, caller: Caller, first: Part) {
+        let mut next = Some(first);
+        while let Some(part) = next {
             let failed = match self.ask(part).await {
-                Ok(true) => continue,
+                Ok(true) => {
+                    next = self.next_part();
+                    continue;
+                }
                 Ok(false) => None,
                 Err(error) => Some(error),
             };
@@ -172,7 +185,7 @@ impl DividedCheck {
             let Some(error) = failed else {
                 let _ = caller.send(Ok(self.reply()));
                 drop(refunds.await);
-                return;
+                return self.refund_late().await;
             };
             let refunded = until(self.limit, refunds).await;
             let effect = match &refunded {
@@ -184,9 +197,23 @@ impl DividedCheck {
             if let Err(refunds) = refunded {
                 drop(refunds.await);
             }
-            return;
+            return self.refund_late().await;
         }
         let _ = caller.send(Ok(self.reply()));
+    }
+
+    /// Refunds the units that the pool grants after the decision, which are not used.
+    async fn refund_late(self) {
+        let Some((answer, asked)) = self.late else { return };
+        // Without a reply there is nothing to refund, and that is no failure of a refund.
+        let Ok(reply) = answer.await else { return };
+        let charges = asked.iter().filter_map(|index| self.lines[*index].charge_on(Part::Pool));
+        let granted = charges.zip(reply.charges()).filter(|(_, it)| it.units > 0);
+        let lines = granted.map(|(charge, it)| line_of(charge, it.units, it.mark));
+        let receipt = Receipt::from_parts(reply.time(), reply.source(), lines);
+        if !receipt.lines().is_empty() {
+            drop(self.stores.call(Part::Pool, Request::Refund(&receipt), None).await);
+        }
     }
 
     /// Returns the part to ask next: the pool before the share. The share has already refused the
@@ -202,7 +229,12 @@ impl DividedCheck {
         let asked = self.positions(part);
         let charges = asked.iter().filter_map(|index| self.lines[*index].charge_on(part));
         let charges: SmallVec<[Charge<'_>; 4]> = charges.collect();
-        let reply = self.stores.ask(part, Request::Acquire(&charges), self.limit).await;
+        let mut in_flight = None;
+        let answered = self.stores.ask(part, Request::Acquire(&charges), self.limit).await;
+        let reply = answered.unwrap_or_else(|answer| {
+            in_flight = Some(answer);
+            Err(late())
+        });
         let error = match reply.and_then(|reply| self.record(part, &asked, reply)) {
             Ok(is_admitted) => {
                 return Ok(is_admitted || (part == Part::Share && self.move_refused()));
@@ -213,11 +245,13 @@ impl DividedCheck {
             self.decide_waiting(part);
             return Ok(true);
         }
-        match self.reaction(part) {
-            OnFailure::Allow => {
-                self.admit_waiting();
-                Ok(true)
-            }
+        let reaction = self.reaction(part);
+        if reaction == OnFailure::Allow {
+            self.admit_waiting();
+            return Ok(true);
+        }
+        self.late = in_flight.map(|answer| (answer, asked));
+        match reaction {
             OnFailure::Local if error.is_unavailable() => {
                 // Without the pool, the region denies the check.
                 let waiting = self.lines.iter_mut().filter(|line| line.binds(part));

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     divided_line::{DividedLine, Part},
-    stores::{Lines, Stores, combined, to_the_end},
+    stores::{Lines, Stores, combined, late, to_the_end},
 };
 
 /// Spends the cost of each charge:
@@ -99,7 +99,8 @@ impl Force {
             return Ok(());
         }
         let request = if beyond { Request::Force(&charges) } else { Request::Acquire(&charges) };
-        let reply = self.stores.ask(part, request, self.limit).await?;
+        let answered = self.stores.ask(part, request, self.limit).await;
+        let reply = answered.unwrap_or_else(|_| Err(late()))?;
         if part == Part::Share || self.source.is_none() {
             self.time = reply.time();
         }

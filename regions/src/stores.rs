@@ -52,16 +52,20 @@ impl Stores {
     }
 
     /// Sends a request to the store of a part, and waits for the reply until `limit`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the answer of the home store if it is not ready at the limit.
     pub(crate) async fn ask(
         &self,
         part: Part,
         request: Request<'_>,
         limit: Option<Instant>,
-    ) -> Result<StoreReply, Error> {
+    ) -> Result<Result<StoreReply, Error>, Answer> {
         let answer = self.call(part, request, limit);
         // The regional store answers by the deadline by itself, and its error says whether it was asked.
         let limit = limit.filter(|_| part == Part::Pool);
-        until(limit, answer).await.unwrap_or_else(|_| Err(late()))
+        until(limit, answer).await
     }
 
     /// Starts the refund of the units of a check that was denied. `sources` has the source of each part's
