@@ -66,8 +66,9 @@ impl PostgresStore {
         let config = Arc::new(config);
         let queues = (0..config.connections).map(|_| {
             let (queue, jobs) = mpsc::channel(MAX_QUEUE);
-            let (config, connection) = (Arc::clone(&config), first.take());
-            tokio::spawn(Worker { config, connection, batches: 0 }.run(jobs));
+            let worker =
+                Worker { config: Arc::clone(&config), connection: first.take(), batches: 0 };
+            tokio::spawn(worker.run(jobs));
             queue
         });
         Self { queues: queues.collect(), config }

@@ -22,7 +22,6 @@ use crate::{
 };
 
 /// A request, and its caller.
-#[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) step: Step,
     pub(crate) reply: oneshot::Sender<Result<StoreReply, Error>>,
@@ -120,7 +119,6 @@ impl Worker {
         let time = self.config.test_clock.as_ref().map_or(time, |clock| clock.now());
         let (replies, changed) = decided(&batch.jobs, &states, time);
         self.batches += 1;
-        let removes = self.batches.is_multiple_of(BATCHES_PER_REMOVAL);
         let next = Batch::of(None, waiting);
         // The first poll of each sends its statements, in this order.
         let (committed, begun) = join!(
@@ -133,7 +131,7 @@ impl Worker {
                 committed
             },
             async {
-                if removes {
+                if self.batches.is_multiple_of(BATCHES_PER_REMOVAL) {
                     connection.remove_expired(time);
                 }
                 let waits = !next.jobs.is_empty();

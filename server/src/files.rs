@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use plimsoll_control::Format;
 
 use crate::{
-    check::ServerError,
     folder::{self, Folder},
     settings::Settings,
 };
+
+/// The error of limits that cannot be used.
+pub(crate) type LimitsError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Returns the files of plimsoll that the settings name: a file itself, and all files below a folder in the order of
 /// their paths.
@@ -17,7 +19,7 @@ use crate::{
 ///
 /// Returns an error if a folder cannot be read or has no file, or if it has a file that is not one of plimsoll by
 /// its name.
-pub(crate) fn limits(settings: &Settings) -> Result<Vec<PathBuf>, ServerError> {
+pub(crate) fn limits(settings: &Settings) -> Result<Vec<PathBuf>, LimitsError> {
     let mut files = Vec::new();
     for path in &settings.configs {
         if !path.is_dir() {

@@ -6,9 +6,8 @@ use plimsoll_control::{
 };
 
 use crate::{
-    check::ServerError,
     envoy::{Envoy, EnvoyConfig},
-    files,
+    files::{self, LimitsError},
     settings::{RedisServers, Settings},
 };
 
@@ -33,7 +32,7 @@ impl Limits {
     /// # Errors
     ///
     /// Returns an error if a file cannot be read or has a mistake, or if two files name different stores.
-    pub(crate) fn read(settings: &Settings) -> Result<Self, ServerError> {
+    pub(crate) fn read(settings: &Settings) -> Result<Self, LimitsError> {
         let registry = Registry::default();
         let mut warnings = settings.warnings.clone();
         warnings.extend(files::warning(settings));
@@ -74,7 +73,7 @@ impl Limits {
         &self,
         limiter: &Limiter,
         offenders: &Offenders,
-    ) -> Result<Option<Envoy>, ServerError> {
+    ) -> Result<Option<Envoy>, LimitsError> {
         let Some(config) = self.envoy.clone() else { return Ok(None) };
         let (limiter, registry) = (limiter.clone(), self.registry.clone());
         Ok(Some(Envoy::new_registered(config, limiter, registry, offenders.clone())?))
@@ -99,7 +98,7 @@ impl Limits {
         &self,
         limiter: &Limiter,
         settings: &Settings,
-    ) -> Result<Overrides, ServerError> {
+    ) -> Result<Overrides, LimitsError> {
         let (registry, limiter) = (self.registry.clone(), limiter.clone());
         let mut config = OverridesConfig::of(&self.store);
         match &settings.overrides_redis {
@@ -120,7 +119,7 @@ impl Limits {
 }
 
 /// Returns the store: that of the settings, with what the files say about it.
-fn store(configs: &[Config], settings: &Settings) -> Result<StoreConfig, ServerError> {
+fn store(configs: &[Config], settings: &Settings) -> Result<StoreConfig, LimitsError> {
     let default = Config::from_text("policies = {}", Format::Toml)?.store().clone();
     let mut stores = configs.iter().map(Config::store).filter(|store| **store != default);
     let store = stores.next().unwrap_or(&default);

@@ -43,11 +43,9 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
     (
         "server/src",
         &[
-            ("access/client", "a public type"),
-            ("access/clients", "a public type"),
             ("envoy/config/error", "a public type"),
             ("envoy/config/pattern", "the rule of `*`, which has no other place"),
-            ("envoy/structs", "a conversion between two formats"),
+            ("envoy/options", "a public type"),
             ("grpc", "the clients of the gRPC listener"),
             ("http/body", "the bodies of all endpoints"),
             ("http/reset", "one endpoint"),
@@ -57,7 +55,6 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("main", "the program; all else is in the library"),
             ("random", "the crate's one source of random numbers"),
             ("settings/error", "a public type"),
-            ("settings/flags", "the flags of the program beside its settings"),
             ("settings/secrets", "the one place that reads secrets"),
             ("signals", "the one place that receives signals"),
         ],

@@ -73,7 +73,7 @@ impl EnvoyParts {
         let is_over = check.is_over(&outcomes);
         for (line, outcome) in lines.iter().zip(&outcomes) {
             if let Line::Limited(Limited { hits: Hits::Spend(hits), is_shadow, stats, .. }) = line {
-                stats.count(*hits, outcome, *is_shadow);
+                outcome.count(*hits, *is_shadow, stats);
             }
         }
         if is_over && options.shadow_mode {

@@ -4,11 +4,6 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-use super::outcome::LineOutcome;
-
-/// The percentage of a limit behind which hits are near it.
-const NEAR_PERCENT: u64 = 80;
-
 /// The counters of the service.
 #[derive(Debug)]
 pub(super) struct Stats {
@@ -27,11 +22,11 @@ pub(super) struct Stats {
 /// The counters of a limit.
 #[derive(Debug)]
 pub(super) struct RuleStats {
-    total_hits: Counter,
-    over_limit: Counter,
-    near_limit: Counter,
-    within_limit: Counter,
-    shadow_mode: Counter,
+    pub(super) total_hits: Counter,
+    pub(super) over_limit: Counter,
+    pub(super) near_limit: Counter,
+    pub(super) within_limit: Counter,
+    pub(super) shadow_mode: Counter,
 }
 
 impl Stats {
@@ -72,29 +67,6 @@ impl RuleStats {
             near_limit: counter!("ratelimit_service_rate_limit_near_limit", &labels),
             within_limit: counter!("ratelimit_service_rate_limit_within_limit", &labels),
             shadow_mode: counter!("ratelimit_service_rate_limit_shadow_mode", &labels),
-        }
-    }
-
-    /// Counts the hits of a line by its outcome. Those behind [`NEAR_PERCENT`] of the limit are near it.
-    pub(super) fn count(&self, hits: u64, outcome: &LineOutcome, is_shadow: bool) {
-        self.total_hits.increment(hits);
-        if !outcome.has_passed {
-            self.over_limit.increment(hits);
-            if is_shadow {
-                self.shadow_mode.increment(hits);
-            }
-            return;
-        }
-        if outcome.charged == 0 {
-            // Another limit has denied the request.
-            return;
-        }
-        self.within_limit.increment(hits);
-        let limit = outcome.quota.map_or(0, |quota| quota.limit());
-        let remaining = outcome.standing.map_or(0, |standing| standing.remaining());
-        let near = limit.saturating_sub(remaining).saturating_sub(limit * NEAR_PERCENT / 100);
-        if near > 0 {
-            self.near_limit.increment(near.min(hits));
         }
     }
 }
