@@ -227,7 +227,7 @@ impl Node {
     async fn slot_ranges(&self) -> Result<Vec<SlotRange>, Failure> {
         let mut command = Cmd::new();
         command.arg("CLUSTER").arg("SLOTS");
-        let parse = |value| parse_ranges(value, &self.host).ok();
+        let parse = |value| parse_ranges(value, &self.host);
         self.pool.send(&command, false, &SentFlag::default(), parse).await
     }
 }
@@ -246,29 +246,27 @@ struct SlotRange {
 }
 
 /// Parses the reply of the node at `replying_host` to `CLUSTER SLOTS`. Ranges whose primary has an
-/// address that this node does not know are left out.
-///
-/// # Errors
-///
-/// Returns an error if the reply is not valid.
-fn parse_ranges(reply: Value, replying_host: &str) -> Result<Vec<SlotRange>, RedisError> {
-    let ranges: Vec<Vec<Value>> = from_redis_value(reply)?;
-    ranges.into_iter().filter_map(|range| parse_range(range, replying_host).transpose()).collect()
-}
-
-fn parse_range(range: Vec<Value>, replying_host: &str) -> Result<Option<SlotRange>, RedisError> {
-    let [first, last, primary, ..] = &range[..] else { return Ok(None) };
-    let first: usize = from_redis_value(first.clone())?;
-    let last: usize = from_redis_value(last.clone())?;
-    if first > last || last >= SLOT_COUNT {
-        return Err((ErrorKind::Parse, "a range of slots is not valid").into());
+/// address that this node does not know are left out. Returns `None` if the reply is not valid.
+fn parse_ranges(reply: Value, replying_host: &str) -> Option<Vec<SlotRange>> {
+    let Value::Array(ranges) = reply else { return None };
+    let mut parsed = Vec::new();
+    for range in ranges {
+        let Value::Array(range) = range else { return None };
+        let [first, last, primary, ..] = &range[..] else { continue };
+        let first: usize = from_redis_value(first.clone()).ok()?;
+        let last: usize = from_redis_value(last.clone()).ok()?;
+        if first > last || last >= SLOT_COUNT {
+            return None;
+        }
+        let primary: Vec<Value> = from_redis_value(primary.clone()).ok()?;
+        let [host, port, ..] = &primary[..] else { continue };
+        let host: Option<String> = from_redis_value(host.clone()).ok()?;
+        let port = from_redis_value(port.clone()).ok()?;
+        if let Some(host) = resolve_host(host.as_deref().unwrap_or_default(), replying_host) {
+            parsed.push(SlotRange { first, last, host: host.to_owned(), port });
+        }
     }
-    let primary: Vec<Value> = from_redis_value(primary.clone())?;
-    let [host, port, ..] = &primary[..] else { return Ok(None) };
-    let host: Option<String> = from_redis_value(host.clone())?;
-    let port: u16 = from_redis_value(port.clone())?;
-    let host = resolve_host(host.as_deref().unwrap_or_default(), replying_host);
-    Ok(host.map(|host| SlotRange { first, last, host: host.to_owned(), port }))
+    Some(parsed)
 }
 
 /// Parses the address in a redirection by the node at `replying_host`, as host and port. Returns
@@ -375,11 +373,14 @@ mod tests {
         let none = parse_ranges(Value::Array(Vec::new()), "here").expect("valid");
         assert_eq!(covered(&none), 0);
         assert!(
-            parse_ranges(Value::Array(vec![reply_range(0, 16_384, text("a"), 1)]), "here").is_err()
+            parse_ranges(Value::Array(vec![reply_range(0, 16_384, text("a"), 1)]), "here")
+                .is_none()
         );
-        assert!(parse_ranges(Value::Array(vec![reply_range(9, 8, text("a"), 1)]), "here").is_err());
+        assert!(
+            parse_ranges(Value::Array(vec![reply_range(9, 8, text("a"), 1)]), "here").is_none()
+        );
         for other in [Value::Okay, text("a"), Value::Array(vec![Value::Int(7)])] {
-            assert!(parse_ranges(other.clone(), "here").is_err(), "{other:?}");
+            assert!(parse_ranges(other.clone(), "here").is_none(), "{other:?}");
         }
     }
 }
