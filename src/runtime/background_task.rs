@@ -158,7 +158,7 @@ mod tests {
                 std::future::pending::<()>().await;
             });
             yield_now().await;
-            assert_eq!(task.running.is_set(), !is_stopped);
+            assert_eq!(task.is_running(), !is_stopped);
             task.stop();
             assert!(receiver.await.is_err(), "the task has ended");
         }
