@@ -122,6 +122,10 @@ impl Pipeline {
         within.map_or(deadline, |within| Some(deadline.map_or(within, |it| it.min(within))))
     }
 
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.guarded.traits.is_embedded
+    }
+
     /// Returns the node that a charge depends on.
     pub(crate) fn node(&self, charge: &Charge<'_>) -> NodeId {
         self.guarded.store.node(charge)

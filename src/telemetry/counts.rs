@@ -23,8 +23,6 @@ use std::time::Duration;
 use super::macros::reports;
 use crate::{decision::Decision, error::ErrorKind};
 
-pub(super) const ENABLED: bool = cfg!(feature = "metrics");
-
 reports! { feature "metrics";
     /// Gives the recorder the unit and the description of each metric. A metric that is emitted must be
     /// here and in `docs/operations.md`.

@@ -1,14 +1,11 @@
 //! The handle of the service.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use plimsoll::Limiter;
-use plimsoll_control::{Registry, admin::Activity};
+use plimsoll_control::{Offenders, Registry};
 
 use super::{
     config::{EnvoyConfig, EnvoyConfigError, Files},
@@ -32,29 +29,26 @@ use super::{
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Envoy(pub(super) Arc<EnvoyParts>);
 
 /// The parts of the service: the configuration in force, and the limiter that decides under it.
+#[derive(Debug)]
 pub(super) struct EnvoyParts {
     pub(super) config: ArcSwap<EnvoyConfig>,
     pub(super) limiter: Limiter,
     pub(super) stats: Stats,
     /// The decisions that the admin page shows.
-    pub(super) activity: Option<Activity>,
+    pub(super) offenders: Option<Offenders>,
     pub(super) registry: Option<Registry>,
-    reload: Mutex<Reload>,
+    seen: Mutex<Seen>,
 }
 
-/// The state of the last reload.
-#[derive(Default)]
-pub(super) struct Reload {
-    /// The files that were read last. A file may be half written, so files are taken once they stay.
-    pub(super) seen: Option<Files>,
-    /// The files that were read last and have a mistake. The watch does not parse them again.
-    pub(super) rejected: Option<Files>,
-    /// The error that was reported last.
-    pub(super) error: Option<EnvoyConfigError>,
+/// The files as they were read last. A file may be half written, so files act once they stay the same.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) files: Option<Result<Files, EnvoyConfigError>>,
+    pub(super) is_tried: bool,
 }
 
 impl Envoy {
@@ -66,7 +60,7 @@ impl Envoy {
 
     /// Creates the service like [`new`](Self::new), and registers the policies of its limits, so that
     /// operators see them, override them and switch them off. Their keys are texts such as
-    /// `user=alice,path=/x`. Its decisions are recorded in `activity`.
+    /// `user=alice,path=/x`. Its decisions are recorded in `offenders`.
     ///
     /// # Errors
     ///
@@ -75,17 +69,17 @@ impl Envoy {
         config: EnvoyConfig,
         limiter: Limiter,
         registry: Registry,
-        activity: Activity,
+        offenders: Offenders,
     ) -> Result<Self, EnvoyConfigError> {
         config.register(&registry)?;
-        Ok(Self::with_parts(config, limiter, Some(registry), Some(activity)))
+        Ok(Self::with_parts(config, limiter, Some(registry), Some(offenders)))
     }
 
     fn with_parts(
         config: EnvoyConfig,
         limiter: Limiter,
         registry: Option<Registry>,
-        activity: Option<Activity>,
+        offenders: Option<Offenders>,
     ) -> Self {
         let stats = Stats::new();
         stats.config_load_success.increment(1);
@@ -93,9 +87,9 @@ impl Envoy {
             config: ArcSwap::from_pointee(config),
             limiter,
             stats,
-            activity,
+            offenders,
             registry,
-            reload: Mutex::default(),
+            seen: Mutex::default(),
         }))
     }
 
@@ -113,16 +107,7 @@ impl Envoy {
 }
 
 impl EnvoyParts {
-    pub(super) fn reload(&self) -> MutexGuard<'_, Reload> {
-        self.reload.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Envoy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Envoy")
-            .field("config", &self.0.config.load())
-            .field("limiter", &self.0.limiter)
-            .finish_non_exhaustive()
+    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
