@@ -153,7 +153,9 @@ impl Store for Regions {
     }
 
     fn status(&self) -> Status {
-        self.stores.region.status().with_home(self.stores.home.status())
+        let mut status = self.stores.region.status();
+        status.home = Some(Box::new(self.stores.home.status()));
+        status
     }
 
     fn description(&self) -> String {
@@ -162,7 +164,10 @@ impl Store for Regions {
 
     // `counts_leases` stays false: each part is leased by itself, and not the two together.
     fn traits(&self) -> Traits {
-        Traits::default().keeping_deadlines().protecting_itself()
+        let mut traits = Traits::default();
+        traits.keeps_deadlines = true;
+        traits.protects_itself = true;
+        traits
     }
 
     fn close(&self) -> Closing<'_> {

@@ -10,11 +10,11 @@ use super::{
 };
 use crate::quota::for_each_algorithm;
 
-/// Joins the files of the script, each of which parses by itself. A function decides one charge; an algorithm is a branch in it with the Lua file that has the name of its module.
+/// Joins the files of the script, each of which parses by itself. A function decides one charge; an algorithm is a branch in it with its Lua file.
 macro_rules! join {
     ($(
         $_name:ident { $($_field:tt: $_parameter:ident)? },
-        $_text:literal, $number:literal, $_layout:literal, $module:ident::$_state:ident;
+        $_text:literal, $number:literal, $_layout:literal, $lua:ident: $_state:ty;
     )+) => {
         concat!(
             include_str!("../../lua/prelude.lua"),
@@ -24,7 +24,7 @@ macro_rules! join {
             include_str!("../../lua/release.lua"),
             $(
                 "if algorithm == ", $number, " then\n",
-                include_str!(concat!("../../lua/", stringify!($module), ".lua")),
+                include_str!(concat!("../../lua/", stringify!($lua), ".lua")),
                 "end\n",
             )+
             include_str!("../../lua/periods.lua"),

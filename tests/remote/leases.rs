@@ -53,7 +53,9 @@ impl Logged {
 
 impl Store for Logged {
     fn traits(&self) -> Traits {
-        self.remote.traits().marking_debts()
+        let mut traits = self.remote.traits();
+        traits.marks_debts = true;
+        traits
     }
 
     fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {

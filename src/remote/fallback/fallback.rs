@@ -177,7 +177,7 @@ impl Fallback {
             };
             ReceiptLine::new(charge.share(self.instances), units, line.mark())
         });
-        let shares = Receipt::new(receipt.time(), Source::Fallback, lines);
+        let shares = Receipt::from_parts(receipt.time(), Source::Fallback, lines);
         let reply = self.local.call_at(Request::Refund(&shares), self.clock.now());
         StoreReply { source: Source::Fallback, ..reply }
     }
