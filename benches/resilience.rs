@@ -39,7 +39,9 @@ impl Store for Instant {
 
     /// Returns true although it counts over the window alone: no other process shares it.
     fn traits(&self) -> Traits {
-        Traits::default().counting_leases()
+        let mut traits = Traits::default();
+        traits.counts_leases = true;
+        traits
     }
 }
 

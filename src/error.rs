@@ -203,18 +203,6 @@ impl Error {
     pub fn place(&self) -> &str {
         &self.0.place
     }
-
-    /// Returns whether a deadline passed: [`ErrorKind::Deadline`].
-    #[must_use]
-    pub fn is_deadline(&self) -> bool {
-        self.kind() == ErrorKind::Deadline
-    }
-
-    /// Returns whether too many tasks wait already: [`ErrorKind::QueueFull`].
-    #[must_use]
-    pub fn is_queue_full(&self) -> bool {
-        self.kind() == ErrorKind::QueueFull
-    }
 }
 
 impl fmt::Display for Error {

@@ -215,7 +215,7 @@ pub async fn several_keys_are_blocked_in_one_call(fixture: Fixture) {
     };
     let blocked = async || {
         let decision = fixture.limiter.peek(charges()).await.expect("an answer");
-        decision.outcomes().iter().filter(|it| it.verdict() == Verdict::Refused).count()
+        decision.outcomes().filter(|it| it.verdict() == Verdict::Refused).count()
     };
     fixture.limiter.block(charges(), seconds(60)).await.expect("an answer");
     assert_eq!(blocked().await, 3 * policies.len());

@@ -33,7 +33,7 @@ pub async fn check<'p>(fixture: &Fixture, policy: &'p Policy, cost: u64) -> Deci
 }
 
 fn verdicts(decision: &Decision<'_>) -> Vec<(Verdict, u64)> {
-    decision.outcomes().iter().map(|it| (it.verdict(), it.granted())).collect()
+    decision.outcomes().map(|it| (it.verdict(), it.granted())).collect()
 }
 
 pub async fn all_or_nothing(fixture: Fixture) {
@@ -60,7 +60,7 @@ pub async fn mixed_algorithms(fixture: Fixture) {
     for left in [3, 1] {
         let decision = fixture.limiter.check(charges()).await.expect("an answer");
         assert_eq!(verdicts(&decision), [(Verdict::Passed, 2); Algorithm::EACH.len()]);
-        assert!(decision.outcomes().iter().all(|it| it.standing().remaining() == left));
+        assert!(decision.outcomes().all(|it| it.standing().remaining() == left));
     }
     let decision = fixture.limiter.check(charges()).await.expect("an answer");
     assert_eq!(verdicts(&decision), [(Verdict::Refused, 0); Algorithm::EACH.len()]);

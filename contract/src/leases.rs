@@ -46,7 +46,7 @@ pub async fn the_leases_of_one_check_see_each_other(fixture: Fixture) {
         // Equal charges are one lease, and a shadow is decided after it.
         let charges = [lease(1), policy.charge("alice", 1), lease(1).shadow()];
         let decision = fixture.limiter.check(charges).await.expect("an answer");
-        let granted: Vec<_> = decision.outcomes().iter().map(|it| it.granted()).collect();
+        let granted: Vec<_> = decision.outcomes().map(|it| it.granted()).collect();
         assert_eq!(granted, [6, 2], "{policy:?}");
         assert_eq!(remaining(&fixture, policy).await, 2);
     }

@@ -42,7 +42,7 @@ pub async fn each_key_has_its_own_limit(fixture: Fixture) {
         let both = [("small", small), ("other", large)]
             .map(|(key, quota)| policy.charge(key, 3).with_quota(quota));
         let decision = fixture.limiter.check(both).await.expect("an answer");
-        let verdicts: Vec<_> = decision.outcomes().iter().map(|it| it.verdict()).collect();
+        let verdicts: Vec<_> = decision.outcomes().map(|it| it.verdict()).collect();
         assert_eq!(verdicts, [Verdict::OverCapacity, Verdict::Passed]);
     }
 }
@@ -79,7 +79,7 @@ pub async fn equal_charges_need_one_quota(fixture: Fixture) {
         }
         let decision = fixture.limiter.check([own(2, small), own(3, small)]).await;
         let decision = decision.expect("an answer");
-        let outcomes: Vec<_> = decision.outcomes().iter().collect();
+        let outcomes: Vec<_> = decision.outcomes().collect();
         let [outcome] = &outcomes[..] else { panic!("they are one charge: {outcomes:?}") };
         assert_eq!(outcome.verdict(), Verdict::OverCapacity);
         assert_eq!(outcome.standing().limit(), small.limit());

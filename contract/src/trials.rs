@@ -84,12 +84,12 @@ pub async fn a_trial_is_judged_after_its_own_charge(fixture: Fixture) {
     for policy in &each_algorithm(5) {
         let charges = |live| [policy.charge("alice", 3).trial(), policy.charge("alice", live)];
         let decision = fixture.limiter.check(charges(3)).await.expect("an answer");
-        let verdicts: Vec<_> = decision.outcomes().iter().map(|it| it.verdict()).collect();
+        let verdicts: Vec<_> = decision.outcomes().map(|it| it.verdict()).collect();
         assert_eq!(verdicts, [Verdict::Refused, Verdict::Passed], "{policy:?}");
         let decision =
             fixture.limiter.check([policy.charge("bob", 3).trial(), policy.charge("bob", 6)]);
         let decision = decision.await.expect("an answer");
-        let granted: Vec<_> = decision.outcomes().iter().map(|it| it.granted()).collect();
+        let granted: Vec<_> = decision.outcomes().map(|it| it.granted()).collect();
         assert_eq!(granted, [3, 0], "{policy:?}");
         assert_eq!(remaining(&fixture, policy).await, 2);
     }
@@ -164,7 +164,7 @@ pub async fn trials_of_several_keys_are_spent_also_if_a_later_key_denies(fixture
                 .flat_map(|key| [tried.charge(key, 1).trial(), gate.charge(key, 1)]);
             let decision = limiter.check(charges.collect::<Vec<_>>()).await.expect("an answer");
             assert!(!decision.is_allowed(), "{full} has no unit left");
-            let granted: Vec<_> = decision.outcomes().iter().map(|it| it.granted()).collect();
+            let granted: Vec<_> = decision.outcomes().map(|it| it.granted()).collect();
             assert_eq!(granted, [1, 0].repeat(5), "{tried:?} {full}");
             for key in keys.into_iter().filter(|key| *key != full) {
                 let peek = limiter.peek(gate.charge(key, 1)).await.expect("an answer");

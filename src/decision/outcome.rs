@@ -1,6 +1,6 @@
 //! The outcome of each charge of a check.
 
-use std::{iter, slice};
+use std::cmp::Reverse;
 
 use super::{ChargeReply, Standing, Verdict};
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 /// let user = Policy::new("user", Quota::per_minute(100))?;
 /// let export = Policy::new("export", Quota::per_hour(2))?;
 /// let decision = Limiter::in_memory().check_now([user.charge("alice", 1), export.charge("alice", 3)])?;
-/// for outcome in decision.outcomes().iter() {
+/// for outcome in decision.outcomes() {
 ///     let left = outcome.standing().remaining();
 ///     println!("{}: {:?}, {left} units left", outcome.policy().name(), outcome.verdict());
 /// }
@@ -66,7 +66,7 @@ impl OutcomeKind {
     }
 }
 
-/// The outcomes of all charges of a check, in the order of the charges.
+/// The outcomes of all charges of a check: an iterator in the order of the charges.
 ///
 /// [`Charges`](crate::policy::Charges) of the same policy and key are summed, and have one outcome.
 #[derive(Debug, Clone, Copy)]
@@ -123,13 +123,12 @@ impl<'a> Outcome<'a> {
     ///
     /// let _ = limiter.check(charges()).await?;
     /// let decision = limiter.check(charges()).await?;
-    /// let kinds: Vec<_> = decision.outcomes().iter().map(|outcome| outcome.kind()).collect();
+    /// let kinds: Vec<_> = decision.outcomes().map(|outcome| outcome.kind()).collect();
     /// assert_eq!(kinds, [OutcomeKind::Denied, OutcomeKind::NotCharged]);
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    #[inline]
     pub fn kind(self) -> OutcomeKind {
         match (self.charge.is_live(), self.is_admitted, self.reply.verdict) {
             (false, _, Verdict::Passed) => OutcomeKind::WouldAllow,
@@ -155,7 +154,6 @@ impl<'a> Outcome<'a> {
 
     /// Returns the wait of a refused charge in microseconds. Under a concurrency limit it is an estimate:
     /// the time until a unit expires says nothing about when one is released.
-    #[inline]
     pub(crate) fn wait_micros(self) -> Option<u64> {
         let wait = self.reply.standing.retry_after?;
         let is_in_flight = self.charge.quota().is_concurrent();
@@ -167,18 +165,16 @@ impl<'a> Outcome<'a> {
 const CONCURRENT_WAIT_MICROS: u64 = 1_000_000;
 
 impl<'a> Outcomes<'a> {
-    #[inline]
     pub(super) fn new(charges: &'a [Charge<'a>], replies: &'a [ChargeReply]) -> Self {
         // A shadow or a trial never denies a check.
         let is_admitted = charges
             .iter()
             .zip(replies)
             .all(|(charge, reply)| reply.verdict == Verdict::Passed || !charge.is_live());
-        Self { charges, replies, is_admitted }
+        Self::of_decided(charges, replies, is_admitted)
     }
 
     /// Returns the outcomes of a check that was decided before.
-    #[inline]
     pub(crate) fn of_decided(
         charges: &'a [Charge<'a>],
         replies: &'a [ChargeReply],
@@ -187,38 +183,18 @@ impl<'a> Outcomes<'a> {
         Self { charges, replies, is_admitted }
     }
 
-    /// Returns the number of outcomes.
-    #[must_use]
-    pub fn len(self) -> usize {
-        self.charges.len()
-    }
-
-    /// Returns whether the check had no charges.
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        self.charges.is_empty()
-    }
-
     /// Returns the outcome of the charge at `position`.
     #[must_use]
-    pub fn get(self, position: usize) -> Option<Outcome<'a>> {
-        let (charge, reply) = (self.charges.get(position)?, self.replies.get(position)?);
-        Some(Outcome { charge, reply, is_admitted: self.is_admitted })
-    }
-
-    /// Returns an iterator over the outcomes.
-    pub fn iter(self) -> OutcomesIter<'a> {
-        self.into_iter()
+    pub fn get(mut self, position: usize) -> Option<Outcome<'a>> {
+        self.nth(position)
     }
 
     /// Returns whether the check was admitted.
-    #[inline]
     pub(super) fn are_admitted(self) -> bool {
         self.is_admitted
     }
 
     /// Returns the position of the outcome with the fewest units left.
-    #[inline]
     pub(crate) fn tightest(self) -> Option<u8> {
         self.first_of_max(|outcome| u64::MAX - outcome.standing().remaining)
     }
@@ -236,56 +212,26 @@ impl<'a> Outcomes<'a> {
 
     /// Returns the position of the first outcome that has the maximum. Shadows and trials do not
     /// count.
-    #[inline]
     fn first_of_max(self, value: impl Fn(Outcome<'a>) -> u64) -> Option<u8> {
-        let (mut first, mut max) = (None, 0);
-        for (position, outcome) in self.into_iter().enumerate() {
-            let value = if outcome.charge().is_live() { value(outcome) } else { continue };
-            if first.is_none() || value > max {
-                (first, max) = (Some(position as u8), value);
-            }
-        }
-        first
+        let live = self.enumerate().filter(|(_, outcome)| outcome.charge().is_live());
+        let (position, _) = live.min_by_key(|(_, outcome)| Reverse(value(*outcome)))?;
+        u8::try_from(position).ok()
     }
 }
 
-impl<'a> IntoIterator for Outcomes<'a> {
-    type Item = Outcome<'a>;
-    type IntoIter = OutcomesIter<'a>;
-
-    #[inline]
-    fn into_iter(self) -> OutcomesIter<'a> {
-        OutcomesIter { lines: self.charges.iter().zip(self.replies), is_admitted: self.is_admitted }
-    }
-}
-
-/// An iterator over [`Outcomes`].
-#[derive(Debug, Clone)]
-pub struct OutcomesIter<'a> {
-    lines: iter::Zip<slice::Iter<'a, Charge<'a>>, slice::Iter<'a, ChargeReply>>,
-    is_admitted: bool,
-}
-
-impl<'a> Iterator for OutcomesIter<'a> {
+impl<'a> Iterator for Outcomes<'a> {
     type Item = Outcome<'a>;
 
-    #[inline]
     fn next(&mut self) -> Option<Outcome<'a>> {
-        let is_admitted = self.is_admitted;
-        self.lines.next().map(|(charge, reply)| Outcome { charge, reply, is_admitted })
+        let (charge, charges) = self.charges.split_first()?;
+        let (reply, replies) = self.replies.split_first()?;
+        (self.charges, self.replies) = (charges, replies);
+        Some(Outcome { charge, reply, is_admitted: self.is_admitted })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.lines.size_hint()
+        (self.charges.len(), Some(self.charges.len()))
     }
 }
 
-impl DoubleEndedIterator for OutcomesIter<'_> {
-    #[inline]
-    fn next_back(&mut self) -> Option<Self::Item> {
-        let is_admitted = self.is_admitted;
-        self.lines.next_back().map(|(charge, reply)| Outcome { charge, reply, is_admitted })
-    }
-}
-
-impl ExactSizeIterator for OutcomesIter<'_> {}
+impl ExactSizeIterator for Outcomes<'_> {}

@@ -53,17 +53,6 @@ pub struct ReceiptLine {
 }
 
 impl Receipt {
-    pub(crate) fn new(
-        time: Timestamp,
-        source: Source,
-        lines: impl IntoIterator<Item = ReceiptLine>,
-    ) -> Self {
-        let mut receipt = Self { time, source, lines: SmallVec::new() };
-        // Mostly there is one, which `collect` moves more often.
-        lines.into_iter().for_each(|line| receipt.lines.push(line));
-        receipt
-    }
-
     /// Restores a receipt from its parts, which were stored outside of this process: in a token that a client
     /// sends back, or in a queue of jobs.
     ///
@@ -99,12 +88,10 @@ impl Receipt {
         source: Source,
         lines: impl IntoIterator<Item = ReceiptLine>,
     ) -> Self {
-        Self::new(time, source, lines)
-    }
-
-    /// Creates a receipt of many lines, which are not copied.
-    pub(crate) fn of_many(time: Timestamp, source: Source, lines: Vec<ReceiptLine>) -> Self {
-        Self { time, source, lines: lines.into() }
+        let mut receipt = Self { time, source, lines: SmallVec::new() };
+        // Mostly there is one, which `collect` moves more often.
+        lines.into_iter().for_each(|line| receipt.lines.push(line));
+        receipt
     }
 
     /// Returns the store's time of the charge.
@@ -138,7 +125,7 @@ impl Receipt {
             units: line.units,
             mark: line.mark,
         });
-        Self::new(self.time, self.source, lines)
+        Self::from_parts(self.time, self.source, lines)
     }
 
     /// Removes the lines of concurrency limits, whose units are released and never charged later.
@@ -179,7 +166,6 @@ impl ReceiptLine {
         self.charge.quota().is_concurrent() && self.units > 0
     }
 
-    #[inline]
     pub(crate) fn new(charge: Charge<'static>, units: u64, mark: Mark) -> Self {
         Self { charge, units, mark }
     }
@@ -242,7 +228,7 @@ mod tests {
         let line = |&units: &u64| {
             ReceiptLine::new(policy.charge(1, units).into_owned(), units, Mark::default())
         };
-        Receipt::new(Timestamp::default(), Source::Local, units.iter().map(line))
+        Receipt::from_parts(Timestamp::default(), Source::Local, units.iter().map(line))
     }
 
     fn units(receipt: &Receipt) -> Vec<u64> {

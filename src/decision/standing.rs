@@ -65,7 +65,6 @@ impl Standing {
     }
 
     /// Returns the standing of a key that has spent nothing.
-    #[inline]
     pub(crate) const fn full(limit: u64) -> Self {
         Self { limit, remaining: limit, next_after: 0, reset_after: 0, retry_after: None }
     }
@@ -138,14 +137,12 @@ impl Mark {
 
     /// Creates a mark of three numbers.
     #[must_use]
-    #[inline]
     pub const fn new([first, second, third]: [u64; 3]) -> Self {
         Self(first, second, third)
     }
 
     /// Returns the three numbers.
     #[must_use]
-    #[inline]
     pub const fn parts(self) -> [u64; 3] {
         [self.0, self.1, self.2]
     }
@@ -153,7 +150,6 @@ impl Mark {
     /// Returns the mark of the first units of a charge, without the last `units` of them. The second
     /// number of this mark is the debt of a token bucket after the charge. Debts are paid in their
     /// order, so the mark shows how much of them is paid before the first units.
-    #[inline]
     pub(crate) const fn before(self, units: u64) -> Self {
         Self(self.0, self.1.saturating_sub(units), self.2)
     }

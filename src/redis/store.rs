@@ -1,16 +1,15 @@
 //! The shared store, and the requests that it sends for [`Store`].
 
-use std::{sync::Arc, time::Instant};
+use std::{fmt, sync::Arc, time::Instant};
 
 use super::{
     RedisConfig,
     backend::Backend,
     batch::{Batcher, CallOptions},
     error::Failure,
-    key_name::{self, KeyNames},
     multi_slot,
     startup::{SelfTest, Startup},
-    wire::WireCheck,
+    wire::{self, KeyNames, WireCheck},
 };
 use crate::{
     clock::Timestamp,
@@ -23,10 +22,9 @@ use crate::{
 
 #[doc = include_str!("../../docs/links.md")]
 #[doc = include_str!("../../docs/redis.md")]
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RedisStore(Arc<StoreShared>);
 
-#[derive(Debug)]
 struct StoreShared {
     batcher: Batcher,
     key_names: KeyNames,
@@ -77,7 +75,7 @@ impl RedisStore {
         } else if runtime_with_timer().is_none() {
             return Err(Failure::NoRuntime.into());
         } else {
-            self_test.run().await?;
+            self_test.run().await.map_err(|failure| self_test.error(failure))?;
             None
         };
         Ok(Self(Arc::new(StoreShared {
@@ -104,27 +102,6 @@ impl RedisStore {
     /// Returns an error if a value of the configuration or a URL is not valid. It does not contain the URL.
     pub fn check(config: &RedisConfig) -> Result<(), Error> {
         backend(config).map(drop)
-    }
-
-    /// Connects through the manager of the application's own [pool](bb8::Pool): with its address,
-    /// user, password, certificates and connection customizer. [`RedisConfig::pool`] does the same
-    /// with other settings.
-    ///
-    /// The store opens [`connections`](RedisConfig::connections) connections of its own, which the
-    /// pool's `max_size` does not count. It never uses the connections that the application checks
-    /// out, so the application may use transactions, `SELECT` and blocking commands on them. Set
-    /// `TCP_NODELAY` in the manager's connection info. Without it, a request can wait until the server
-    /// has acknowledged an earlier one.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the pool's manager cannot connect, or if the
-    /// [self-test](Self#what-connecting-checks) fails.
-    #[cfg(feature = "bb8")]
-    pub async fn from_pool(
-        pool: bb8::Pool<bb8_redis::RedisConnectionManager>,
-    ) -> Result<Self, Error> {
-        Self::connect_with(RedisConfig::pool(pool)).await
     }
 
     /// Sets a clock that gives the time of each call, for tests. Keys then expire after a day.
@@ -182,6 +159,12 @@ fn backend(config: &RedisConfig) -> Result<Backend, Error> {
     Ok(Backend::new(config).map_err(Failure::ServerError)?)
 }
 
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RedisStore").field(&self.0.description).finish()
+    }
+}
+
 impl Store for RedisStore {
     fn call(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
         self.execute(request, deadline.map(|deadline| TimeLimit::at(deadline.into())))
@@ -199,8 +182,8 @@ impl Store for RedisStore {
 
     fn status(&self) -> Status {
         match self.0.startup.as_ref().and_then(Startup::failure) {
-            Some(error) => Status::new().with_not_ready(error.to_string()),
-            None => Status::new(),
+            Some(error) => Status { not_ready: Some(error.to_string()), ..Status::default() },
+            None => Status::default(),
         }
     }
 
@@ -211,9 +194,7 @@ impl Store for RedisStore {
     fn node(&self, charge: &Charge<'_>) -> NodeId {
         match self.0.batcher.backend() {
             Backend::Server(_) => NodeId::ONLY,
-            Backend::Cluster(cluster) => {
-                cluster.node(key_name::slot(&self.0.key_names.name(charge)))
-            }
+            Backend::Cluster(cluster) => cluster.node(wire::slot(&self.0.key_names.name(charge))),
         }
     }
 }

@@ -4,12 +4,9 @@ use std::time::Duration;
 
 use siphasher::sip128::SipHasher24;
 
-use super::{
-    Request,
-    decide::{At, States},
-};
+use super::{Request, decide::States};
 use crate::{
-    algorithm::{KeyState, UnlimitedMemory},
+    algorithm::{At, KeyState, UnlimitedMemory},
     clock::Timestamp,
     decision::{Receipt, ReceiptLine, Source, StoreReply},
     error::{Error, ErrorKind},
@@ -65,7 +62,10 @@ pub type StateId = [u8; 16];
 ///
 ///     // Its answers are ready at once, so that it needs no deadline and no fallback.
 ///     fn traits(&self) -> Traits {
-///         Traits::embedded().marking_debts()
+///         let mut traits = Traits::default();
+///         traits.is_embedded = true;
+///         traits.marks_debts = true;
+///         traits
 ///     }
 /// }
 ///
@@ -136,7 +136,7 @@ impl Step {
                     ReceiptLine::new(counted(line.charge()), line.units(), line.mark())
                 };
                 let lines = receipt.lines().iter().map(line);
-                Operation::Refund(Receipt::new(receipt.time(), receipt.source(), lines))
+                Operation::Refund(Receipt::from_parts(receipt.time(), receipt.source(), lines))
             }
             Request::Reset(_) => Operation::Reset,
             Request::Block(_, duration) => Operation::Block(duration),
@@ -187,7 +187,7 @@ impl Step {
         let after = self.ids.iter().zip(before).zip(&states.states);
         let changes = after.filter_map(|((id, before), state)| {
             let bytes = state.as_ref().map(KeyState::to_bytes).unwrap_or_default();
-            let expires_at = state.as_ref().map_or(time, KeyState::expires_at);
+            let expires_at = state.as_ref().map_or(time, |state| state.expires_at());
             (bytes != before).then_some(StateChange { id: *id, bytes, expires_at })
         });
         let changes = changes.collect();

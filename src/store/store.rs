@@ -52,10 +52,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the [`Status`] of the store. The default is a status without any part.
     fn status(&self) -> Status {
-        Status::new()
+        Status::default()
     }
 
-    /// Returns a description of the store, such as `memory (1,000,000 keys, 256 MiB)`, for the event
+    /// Returns a description of the store, such as `memory (1000000 keys, 256 MiB)`, for the event
     /// that [a layer emits](crate::RateLimitLayer#first-start) when it is first used. It contains
     /// neither keys nor addresses nor passwords. The default is the name of the type.
     fn description(&self) -> String {
@@ -84,7 +84,9 @@ pub type Closing<'s> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '
 /// ```
 /// use plimsoll::store::Traits;
 ///
-/// let shared = Traits::default().counting_leases().keeping_deadlines();
+/// let mut shared = Traits::default();
+/// shared.counts_leases = true;
+/// shared.keeps_deadlines = true;
 /// assert!(shared.counts_leases && !shared.is_embedded);
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -109,70 +111,31 @@ pub struct Traits {
     pub(crate) scheduling_delay: Option<SchedulingDelay>,
 }
 
-impl Traits {
-    /// Returns the traits of a store in this process, whose answers are always ready.
-    #[must_use]
-    pub fn embedded() -> Self {
-        Self { is_embedded: true, ..Self::default() }
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn call(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
+        (**self).call(request, deadline)
     }
 
-    /// Adds that the store [counts leases](Self::counts_leases).
-    #[must_use]
-    pub fn counting_leases(self) -> Self {
-        Self { counts_leases: true, ..self }
+    fn traits(&self) -> Traits {
+        (**self).traits()
     }
 
-    /// Adds that the store [marks debts](Self::marks_debts).
-    #[must_use]
-    pub fn marking_debts(self) -> Self {
-        Self { marks_debts: true, ..self }
+    fn node(&self, charge: &Charge<'_>) -> NodeId {
+        (**self).node(charge)
     }
 
-    /// Adds that the store [keeps deadlines](Self::keeps_deadlines).
-    #[must_use]
-    pub fn keeping_deadlines(self) -> Self {
-        Self { keeps_deadlines: true, ..self }
+    fn status(&self) -> Status {
+        (**self).status()
     }
 
-    /// Adds that the store [protects itself](Self::protects_itself).
-    #[must_use]
-    pub fn protecting_itself(self) -> Self {
-        Self { protects_itself: true, ..self }
+    fn description(&self) -> String {
+        (**self).description()
+    }
+
+    fn close(&self) -> Closing<'_> {
+        (**self).close()
     }
 }
-
-/// Implements [`Store`] for a pointer to a store.
-macro_rules! store_by_pointer {
-    ($([$($generic:ident)?] $pointer:ty),+ $(,)?) => {
-        $(impl$(<$generic: Store>)? Store for $pointer {
-            fn call(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
-                (**self).call(request, deadline)
-            }
-
-            fn traits(&self) -> Traits {
-                (**self).traits()
-            }
-
-            fn node(&self, charge: &Charge<'_>) -> NodeId {
-                (**self).node(charge)
-            }
-
-            fn status(&self) -> Status {
-                (**self).status()
-            }
-
-            fn description(&self) -> String {
-                (**self).description()
-            }
-
-            fn close(&self) -> Closing<'_> {
-                (**self).close()
-            }
-        })+
-    };
-}
-
-store_by_pointer!([S] Arc<S>, [S] Box<S>, [] Arc<dyn Store>, [] Box<dyn Store>);
 
 /// A request to a [`Store`].
 ///

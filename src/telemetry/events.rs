@@ -27,10 +27,10 @@ pub(crate) fn record_decision<'r>(
 
 /// Counts the verdict of each trial beside the verdict of the live charges, if there are both.
 fn compare_trials(decision: &Decision<'_>) {
-    let outcomes = decision.outcomes();
-    if outcomes.len() > 1 && outcomes.iter().any(|outcome| outcome.charge().is_trial()) {
-        let has_live = outcomes.iter().any(|outcome| outcome.charge().is_live());
-        let trials = outcomes.iter().filter(|outcome| has_live && outcome.charge().is_trial());
+    if decision.outcomes().any(|outcome| outcome.charge().is_trial()) {
+        let has_live = decision.outcomes().any(|outcome| outcome.charge().is_live());
+        let trials = decision.outcomes();
+        let trials = trials.filter(|outcome| has_live && outcome.charge().is_trial());
         for trial in trials {
             let verdicts = Verdicts {
                 live_allows: decision.is_allowed(),
@@ -100,7 +100,7 @@ reports! { feature "tracing";
         let refused = |outcome: &Outcome<'_>| outcome.kind() == OutcomeKind::WouldDeny;
         let outcome = match decision {
             Decision::Denied(denied) => denied.binding(),
-            Decision::Allowed(allowed) => allowed.outcomes().iter().find(refused),
+            Decision::Allowed(allowed) => allowed.outcomes().find(refused),
         };
         if let Some(outcome) = outcome
             && tracing::enabled!(target: "plimsoll", tracing::Level::INFO)

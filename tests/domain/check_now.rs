@@ -47,7 +47,9 @@ impl Store for Counting {
     }
 
     fn traits(&self) -> Traits {
-        if self.embedded { Traits::embedded() } else { Traits::default() }
+        let mut traits = Traits::default();
+        traits.is_embedded = self.embedded;
+        traits
     }
 }
 

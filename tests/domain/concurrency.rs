@@ -205,7 +205,7 @@ fn checks_of_several_keys_in_any_order() {
                 .map(|(policy, key, cost)| policies[*policy].charge(*key as u64, *cost));
             let decision = now(fixture.limiter.check(charges.collect::<Charges<'_>>()))
                 .expect("the store answers");
-            let granted: u64 = decision.outcomes().iter().map(|it| it.granted()).sum();
+            let granted: u64 = decision.outcomes().map(|it| it.granted()).sum();
             let asked: u64 = lines.iter().map(|(.., cost)| cost).sum();
             assert_eq!(granted, if decision.is_allowed() { asked } else { 0 });
             if decision.is_allowed() {

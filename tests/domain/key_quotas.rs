@@ -104,9 +104,9 @@ fn they_are_a_map() {
         (0..keys)
             .for_each(|key| assert_eq!(limit_of(&policy, key), *model.get(&key).unwrap_or(&1)));
         let listed: HashMap<Key, u64> =
-            policy.key_quotas().iter().map(|it| (*it.key(), it.quota().limit())).collect();
+            policy.key_quotas().iter().map(|it| (it.key, it.quota.limit())).collect();
         assert_eq!(listed, model.iter().map(|(key, limit)| (Key::from(*key), *limit)).collect());
-        assert!(policy.key_quotas().is_sorted_by(|one, other| one.key() < other.key()));
+        assert!(policy.key_quotas().is_sorted_by(|one, other| one.key < other.key));
     }
 }
 

@@ -61,7 +61,7 @@ fn a_header_with_several_values_does_not_reach_the_next_extractor() {
     let joined = by::header("x-api-key").and(by::header("x-other"));
     assert_eq!(
         joined(&twice("x-api-key", ["a", "b"])),
-        Identity::Known(Key::ANONYMOUS.paired(&Key::from("other")))
+        Identity::Known(Key::from((Key::ANONYMOUS, "other")))
     );
 }
 

@@ -105,7 +105,6 @@ fn near(random: &mut Random, quota: Quota) -> Option<Quota> {
 pub(crate) fn view(decision: &Decision<'_>) -> String {
     let lines: Vec<_> = decision
         .outcomes()
-        .iter()
         .map(|outcome| (outcome.verdict(), outcome.granted(), *outcome.standing()))
         .collect();
     format!("{} {:?} {lines:?}", decision.is_allowed(), decision.time())
@@ -297,7 +296,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
                 let ours = pair.memory.penalize(ours).await.expect("memory");
                 let theirs = pair.shared.penalize(theirs).await.expect("redis");
                 let view = |allowed: &Allowed<'_>| {
-                    let lines = allowed.outcomes().iter();
+                    let lines = allowed.outcomes();
                     let lines = lines.map(|it| (it.verdict(), it.granted(), *it.standing()));
                     format!("{:?}", lines.collect::<Vec<_>>())
                 };
@@ -396,10 +395,10 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
                         |l: &&PlannedCharge| l.key == shadow.key && l.policy == shadow.policy;
                     lines.iter().filter(same).any(|l| l.enforcement != Enforcement::Shadow)
                 });
-                let trial_spent = !ours.is_allowed()
-                    && ours.outcomes().iter().any(|outcome| outcome.granted() > 0);
+                let trial_spent =
+                    !ours.is_allowed() && ours.outcomes().any(|outcome| outcome.granted() > 0);
                 let more = |is_lease| {
-                    let mut outcomes = ours.outcomes().iter();
+                    let mut outcomes = ours.outcomes();
                     outcomes.any(|it| {
                         it.charge().is_lease() == is_lease && it.granted() > it.charge().cost()
                     })
@@ -420,7 +419,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
                 match (ours.into_owned(), theirs.into_owned()) {
                     (Decision::Allowed(ours), Decision::Allowed(theirs)) => {
                         count("allowed");
-                        let spent = ours.outcomes().iter().map(|outcome| outcome.granted()).max();
+                        let spent = ours.outcomes().map(|outcome| outcome.granted()).max();
                         if !peek {
                             let spent = spent.unwrap_or(0);
                             held.push((ours.into_receipt(), theirs.into_receipt(), spent));

@@ -145,7 +145,7 @@ async fn a_denied_check_asks_each_slot_once_and_refunds_once() {
         let decision = limiter.check(charges).await.expect("an answer");
         let taken = calls() - before;
         assert!(!decision.is_allowed());
-        for outcome in decision.outcomes().iter().filter(|it| it.policy() == &wide) {
+        for outcome in decision.outcomes().filter(|it| it.policy() == &wide) {
             assert_eq!(outcome.standing().remaining(), 100, "{outcome:?}");
             assert_eq!(outcome.standing().reset_after(), Duration::ZERO, "{outcome:?}");
             assert_eq!(outcome.granted(), 0, "{outcome:?}");

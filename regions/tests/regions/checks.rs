@@ -128,7 +128,7 @@ async fn a_denial_gives_back_what_the_other_charges_of_its_check_have_spent() {
     let denied = east
         .denial([a.charge("alice", 1), b.charge("alice", 1), east_only.charge("alice", 1)])
         .await;
-    let verdicts: Vec<_> = denied.outcomes().iter().map(|it| it.verdict()).collect();
+    let verdicts: Vec<_> = denied.outcomes().map(|it| it.verdict()).collect();
     assert_eq!(verdicts, [Verdict::Passed, Verdict::Refused, Verdict::Passed]);
     assert_eq!(world.home.spent(&a, "alice", "4/min"), 0);
     assert_eq!(east.store.spent(&east_only, "alice", "3/min"), 0);

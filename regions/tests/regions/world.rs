@@ -124,7 +124,9 @@ impl Remote {
 
 impl Store for Remote {
     fn traits(&self) -> Traits {
-        Traits::default().counting_leases()
+        let mut traits = Traits::default();
+        traits.counts_leases = true;
+        traits
     }
 
     fn call(&self, request: Request<'_>, _: Option<std::time::Instant>) -> Answer {

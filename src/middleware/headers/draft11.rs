@@ -137,7 +137,7 @@ fn list<'a>(
     mut write_member: impl FnMut(&mut String, Outcome<'a>),
 ) -> String {
     let mut text = String::new();
-    for outcome in outcomes.iter().filter(|outcome| outcome.charge().is_live()) {
+    for outcome in outcomes.filter(|outcome| outcome.charge().is_live()) {
         if !text.is_empty() {
             text.push_str(", ");
         }

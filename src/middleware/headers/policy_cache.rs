@@ -68,5 +68,5 @@ fn slot(policy: &Policy, quota: &Quota) -> usize {
 }
 
 fn shown<'a>(outcomes: Outcomes<'a>) -> impl Iterator<Item = Outcome<'a>> {
-    outcomes.iter().filter(|outcome| outcome.charge().is_live())
+    outcomes.filter(|outcome| outcome.charge().is_live())
 }

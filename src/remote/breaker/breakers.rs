@@ -206,7 +206,7 @@ mod tests {
         assert!(permits(&breakers, &[3]).is_none());
         assert!(permits(&breakers, &[1, 3]).is_none());
         assert_eq!(permits(&breakers, &[1, 2, 1]).expect("closed").len(), 2);
-        let status = breakers.add_to(Status::new());
+        let status = breakers.add_to(Status::default());
         assert!(matches!(status.breaker, Some(BreakerStatus::Open { .. })), "{status:?}");
         assert_eq!(status.open_breakers, 1);
     }
@@ -219,9 +219,9 @@ mod tests {
             assert!(permits(&breakers, &[node]).is_some());
             assert!(breakers.all().len() <= 1 + MAX_BREAKERS);
         }
-        assert_eq!(breakers.add_to(Status::new()).open_breakers, 1, "the open one is kept");
+        assert_eq!(breakers.add_to(Status::default()).open_breakers, 1, "the open one is kept");
         breakers.remove(NodeId(1));
-        assert_eq!(breakers.add_to(Status::new()).open_breakers, 0);
+        assert_eq!(breakers.add_to(Status::default()).open_breakers, 0);
         assert!(!breakers.any_is_open(), "it is no longer counted");
     }
 }

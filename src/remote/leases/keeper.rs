@@ -105,13 +105,12 @@ impl Stocks {
         let mut receipts = Vec::new();
         while lines.peek().is_some() {
             let lines = lines.by_ref().take(Charges::MAX);
-            receipts.push(Receipt::new(Timestamp::default(), Source::Shared, lines));
+            receipts.push(Receipt::from_parts(Timestamp::default(), Source::Shared, lines));
         }
         receipts
     }
 }
 
-#[cold]
 fn not_refunded() -> Error {
     let message = format!("the store did not refund all leased units within {CLOSE_TIMEOUT:?}");
     Error::new(ErrorKind::Unavailable, message).with_effect(Effect::Unknown)

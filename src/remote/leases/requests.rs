@@ -75,7 +75,7 @@ impl Leases {
         let rest = receipt.lines().iter().zip(&local).filter(|(_, reply)| reply.is_none());
         let rest = rest
             .map(|(line, _)| ReceiptLine::new(line.charge().clone(), line.units(), line.mark()));
-        let rest = Receipt::new(time, receipt.source(), rest);
+        let rest = Receipt::from_parts(time, receipt.source(), rest);
         let answer = self.stocks.guarded.call(Request::Refund(&rest), Origin::Caller, limit);
         then(answer, move |reply| {
             // The units of the other lines are back in the stock.

@@ -169,7 +169,6 @@ async fn a_shadow_rule_denies_no_request_and_shows_in_no_header() {
         .on_decision(move |decision, _| {
             let verdicts = decision
                 .outcomes()
-                .iter()
                 .map(|outcome| format!("{} {:?}", outcome.policy().name(), outcome.verdict()));
             seen.lock().unwrap().push_back(verdicts.collect::<Vec<_>>().join(", "));
         });
