@@ -30,7 +30,7 @@ impl Demand {
     }
 }
 
-/// A budget that adds up the memory of a state, and compares each growth with the one that it allowed.
+/// A budget that adds up the memory of a state, and compares each growth with the growth that it allowed.
 #[derive(Default)]
 struct Ledger {
     bytes: Cell<usize>,

@@ -2,8 +2,8 @@
 //! both formats.
 //!
 //! The names of keys in the database are `{prefix}:{<hash or tag>}:<policy>:<algorithm and layout>`. In a cluster
-//! the part in braces decides the slot. So the standings of a key under all policies share a slot, as do those
-//! of all keys with the same [tag](Key::tagged).
+//! the part in braces decides the slot. So the standings of a key under all policies share a slot, and so do
+//! all keys with the same [tag](Key::tagged).
 
 use std::{borrow::Cow, io::Write};
 
@@ -176,7 +176,7 @@ fn flags(charge: &Charge<'_>) -> u8 {
         | u8::from(charge.is_trial()) * TRIAL
 }
 
-/// The number of bytes of the longest line, which is that of a refund.
+/// The number of bytes of the longest line, which is the line of a refund.
 const MAX_LINE_BYTES: usize = 2 + 10 * 8;
 
 /// The charges of one check, or of another operation. Shadows and trials come after the live charges.
@@ -448,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_those_of_the_cluster_specification() {
+    fn slots_follow_the_cluster_specification() {
         assert_eq!(slot(b"p:{123456789}:x"), 0x31c3);
         assert_eq!(slot(b"p:{foo}:x"), 12_182);
     }
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_that_of_the_specification() {
+    fn base64_follows_the_specification() {
         let text = |bytes: &[u8]| {
             let mut text = KeyName::new();
             push_base64(&mut text, bytes);
