@@ -171,9 +171,10 @@ impl WireCharge {
 }
 
 fn flags(charge: &Charge<'_>) -> u8 {
-    u8::from(!charge.is_live()) * NOT_LIVE
-        | u8::from(charge.is_lease()) * LEASE
-        | u8::from(charge.is_trial()) * TRIAL
+    let not_live = u8::from(!charge.is_live()) * NOT_LIVE;
+    let lease = u8::from(charge.is_lease()) * LEASE;
+    let trial = u8::from(charge.is_trial()) * TRIAL;
+    not_live | lease | trial
 }
 
 /// The number of bytes of the longest line, which is the line of a refund.
@@ -222,6 +223,11 @@ impl WireCheck {
 
     pub(super) fn charges(&self) -> &[WireCharge] {
         &self.charges
+    }
+
+    /// Appends a charge. It is not live if the one before it is not.
+    pub(super) fn push(&mut self, charge: WireCharge) {
+        self.charges.push(charge);
     }
 
     pub(super) fn into_charges(self) -> SmallVec<[WireCharge; 3]> {
