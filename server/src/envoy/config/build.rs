@@ -126,7 +126,8 @@ impl File<'_> {
             let found = format!("the descriptor `{name}` is there twice at this level");
             return Err(Mistake::new(found).allowed(ONE_LIMIT).at(place));
         }
-        let names = [path.names, &[name.clone()]].concat();
+        let mut names = path.names.to_vec();
+        names.push(name.clone());
         let path = Path { names: &names, ..path };
         let mut node = Node {
             shares_threshold: spec.share_threshold.as_ref().is_some_and(|shares| shares.value),
