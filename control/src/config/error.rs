@@ -17,12 +17,10 @@ use super::document::{Mistake, may_have_secret};
 ///    = help: did you mean `policy`?
 /// ```
 ///
-/// If there are several mistakes, each is written.
-///
 /// A mistake in a table that may have a secret, such as the URL of a store, shows its place and what is allowed, and
 /// not the line. The values of environment variables are not written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigError(Arc<[Report]>);
+pub struct ConfigError(Arc<Report>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Report {
@@ -59,29 +57,28 @@ impl ConfigError {
         Self::new(mistake.allowed("a name that ends with .toml, .yaml, .yml or .json"), file, "")
     }
 
-    /// Creates the error of the mistakes in the text of a file.
+    /// Creates the error of a mistake in the text of a file.
     #[must_use]
-    pub fn new(mistakes: impl Into<Vec<Mistake>>, file: &str, text: &str) -> Self {
-        let mistakes: Vec<Mistake> = mistakes.into();
-        Self(mistakes.into_iter().map(|mistake| Report::new(mistake, file, text)).collect())
+    pub fn new(mistake: Mistake, file: &str, text: &str) -> Self {
+        Self(Arc::new(Report::new(mistake, file, text)))
     }
 
-    /// Returns what is wrong with the first mistake, without the place.
+    /// Returns what is wrong, without the place.
     #[must_use]
     pub fn message(&self) -> &str {
-        self.0.first().map_or("", |report| &report.message)
+        &self.0.message
     }
 
-    /// Returns the line of the first mistake, from 1, if it has a place.
+    /// Returns the line of the mistake, from 1, if it has a place.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
-        Some(self.0.first()?.place.as_ref()?.line)
+        self.0.place.as_ref().map(|place| place.line)
     }
 
-    /// Returns the column of the first mistake in characters, from 1, if it has a place.
+    /// Returns the column of the mistake in characters, from 1, if it has a place.
     #[must_use]
     pub fn column(&self) -> Option<usize> {
-        Some(self.0.first()?.place.as_ref()?.column)
+        self.0.place.as_ref().map(|place| place.column)
     }
 }
 
@@ -159,17 +156,7 @@ fn short(text: String, max: usize) -> String {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, report) in self.0.iter().enumerate() {
-            let between = if index > 0 { "\n\n" } else { "" };
-            write!(f, "{between}{report}")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { message, file, place, allowed, help } = self;
+        let Report { message, file, place, allowed, help } = &*self.0;
         write!(f, "error: {message}")?;
         let number = place.as_ref().map_or(String::new(), |place| place.line.to_string());
         let margin = " ".repeat(number.len() + 1);

@@ -4,8 +4,8 @@ use std::{process::Command, time::Duration};
 
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
-    AuditAction, AuditEntry, KeyType, NewOverride, Origin, OverrideError, OverrideKind,
-    Overrides, OverridesConfig, Registry,
+    AuditAction, AuditEntry, KeyType, NewOverride, Origin, OverrideError, OverrideKind, Overrides,
+    OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep};
@@ -52,7 +52,7 @@ impl Kind {
             Self::QuotaOfKey => set(Some(1), quota("6/min")).await,
             Self::Off => set(None, OverrideKind::Off).await,
             Self::Block => set(Some(1), OverrideKind::Block).await,
-            Self::Remove => overrides.remove("api", None, "dora", "a test").await.map(drop),
+            Self::Remove => overrides.remove("api", None, None, "dora", "a test").await.map(drop),
             Self::Record => {
                 let entry = AuditEntry::new(AuditAction::Reset, "api", "dora", "a test");
                 overrides.record(entry).await

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    body::{Change, End, KeyText},
+    body::{Change, End},
     lookup, message,
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(in crate::admin) struct Set {
     policy: String,
-    key: Option<KeyText>,
+    key: Option<String>,
     quota: String,
     reason: String,
     until: Option<End>,
@@ -32,7 +32,7 @@ pub(in crate::admin) struct Set {
 #[serde(deny_unknown_fields)]
 pub(in crate::admin) struct Remove {
     policy: String,
-    key: Option<KeyText>,
+    key: Option<String>,
     reason: String,
     version: Option<u64>,
 }
@@ -59,7 +59,7 @@ pub(in crate::admin) async fn set_override(
             )
         })?),
     };
-    let (policy, key) = (set.policy.clone(), set.key.map(|KeyText(key)| key));
+    let (policy, key) = (set.policy.clone(), set.key);
     let change = admin.overrides.set(NewOverride {
         policy: set.policy,
         key: key.clone(),
@@ -90,9 +90,9 @@ pub(in crate::admin) async fn remove_override(
     Change(remove): Change<Remove>,
 ) -> Result<Changed, Problem> {
     let Remove { policy, key, reason, version } = &remove;
-    let (key, by) = (key.as_ref().map(|KeyText(key)| key.as_str()), operator.name());
+    let (key, by) = (key.as_deref(), operator.name());
     // The configuration may have the policy no more.
-    let change = admin.overrides.remove_version(policy, key, *version, by, reason).await?;
+    let change = admin.overrides.remove(policy, key, *version, by, reason).await?;
     Ok(changed(policy, key, &change))
 }
 

@@ -43,8 +43,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
             return change(client, "block", &key, body, cli.json);
         }
         Command::Unblock { key, why } => {
-            return change(client, "unblock", &key, json!({ "reason": why.reason }), cli.json)
-                ;
+            return change(client, "unblock", &key, json!({ "reason": why.reason }), cli.json);
         }
         Command::Override(OverrideArgs { from: Some(file), .. }) => {
             return set_again(client, &file, cli.json);
@@ -113,9 +112,9 @@ fn set_again(client: &Client, file: &Path, json: bool) -> Result<(), Failure> {
     let mut failed = 0;
     for row in &rows {
         let mut body = json!({
-            "policy": row["policy"], "key": row["key"], "until": row["until"], "reason": row["reason"],
-            "version": 0,
+            "policy": row["policy"], "key": row["key"], "reason": row["reason"], "version": 0,
         });
+        set(&mut body, "until", row["until"].as_u64().map(|millis| millis.to_string()));
         let (method, path) = match row["kind"].as_str() {
             Some("block") => (Method::POST, "block"),
             kind => {
@@ -152,8 +151,7 @@ fn top(client: &Client, policy: Option<&str>, by: By) -> Result<Value, Failure> 
 
 /// Returns where a key stands, under one policy or under all.
 fn standings(client: &Client, key: &KeyOfPolicies) -> Result<Value, Failure> {
-    let mut standings =
-        client.get(&format!("keys?key={}", escaped(&key.key)))?["standings"].take();
+    let mut standings = client.get(&format!("keys?key={}", escaped(&key.key)))?["standings"].take();
     if let (Some(policy), Some(rows)) = (&key.policy, standings.as_array_mut()) {
         let known: Vec<_> = rows.iter().filter_map(|row| row["policy"].as_str()).collect();
         if !known.contains(&policy.as_str()) {

@@ -5,8 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap, env, fs};
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 
 use super::{
-    FileSpec, HeaderText, HexSecret, PolicySpec, Route, Secret, Time, Within,
-    file::PolicyFields,
+    FileSpec, HeaderText, HexSecret, PolicySpec, Route, Secret, Time, Within, file::PolicyFields,
 };
 use crate::config::document::{At, Entries};
 

@@ -62,9 +62,8 @@ impl Builder<'_> {
     /// Adds the limits of a file, or its mistakes.
     pub(super) fn add(&mut self, name: &str, format: Format, text: &str) {
         match document::read::<Option<FileSpec>>(text, format) {
-            Err(mistakes) => {
-                let error = |mistake| ConfigError::new(misplaced(mistake, text), name, text);
-                self.errors.extend(mistakes.into_iter().map(error));
+            Err(mistake) => {
+                self.errors.push(ConfigError::new(misplaced(mistake, text), name, text));
             }
             Ok(spec) => {
                 // A file of comments has no value.
