@@ -17,7 +17,7 @@ pages! {
     keys proxies rules costs concurrency
     #[doc = include_str!("../docs/pictures/links.md")] leases
     #[doc = include_str!("../docs/pictures/links.md")] trials
-    blocking responses browsers streams grpc clients postgres testing comparison features glossary
+    blocking responses browsers streams grpc jobs postgres testing comparison features glossary
 }
 
 macro_rules! pages_outside {

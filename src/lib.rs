@@ -25,7 +25,6 @@ pub use self::{
     rule::{Rule, by, cost, route},
 };
 
-pub mod client;
 pub mod clock;
 pub mod decision;
 pub mod error;
@@ -48,7 +47,7 @@ pub mod layer {
             Decisions, DenialResponse, Headers, RateLimit, RateLimitLayer, Rejection,
             RejectionKind, ResetFormat, ResponseFuture,
         },
-        outcome::{ResponseBody, Tally},
+        outcome::{AdmittedRequest, ResponseBody, Tally},
     };
 }
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use axum::{Router, routing::get};
 use http::{Request, Response};
-use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, client::PaceLayer};
+use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+use plimsoll_pace::PaceLayer;
 use tokio::{net::TcpListener, time::Instant};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 

@@ -13,10 +13,8 @@ use std::{
 
 use http::{HeaderMap, HeaderValue, Request, Response};
 use libfuzzer_sys::fuzz_target;
-use plimsoll::{
-    Limiter, Policy, Quota, Rule, by,
-    client::{PaceError, PaceLayer},
-};
+use plimsoll::{Limiter, Policy, Quota, Rule, by};
+use plimsoll_pace::{PaceError, PaceLayer};
 use sfv::{BareItem, Dictionary, List, ListEntry, Parser};
 use tower::{Layer, Service, service_fn};
 

@@ -310,7 +310,9 @@ impl<'p> Allowed<'p> {
 mod tests {
     use crate::{
         clock::Timestamp,
-        decision::{ChargeReply, Decision, Mark, Source, Standing, StoreReply, Verdict},
+        decision::{
+            ChargeReply, Decision, Mark, ReceiptLine, Source, Standing, StoreReply, Verdict,
+        },
         policy::{Charges, Policy},
         quota::Quota,
     };
@@ -376,7 +378,7 @@ mod tests {
             });
             let reply = StoreReply::new(Timestamp::from_micros(7), Source::Local, replies);
             let receipt = Decision::new(&mut charges, reply).unwrap().in_flight();
-            receipt.map(|receipt| receipt.units())
+            receipt.map(|receipt| receipt.lines().iter().map(ReceiptLine::units).sum())
         };
         assert_eq!(held(&[(&day, Verdict::Passed, 3)]), None);
         assert_eq!(held(&[(&jobs, Verdict::Passed, 3)]), Some(3));

@@ -13,10 +13,9 @@ mod state;
 mod trials;
 mod until_ready;
 
+pub(crate) use self::permit::Permit;
 pub use self::{
     check::Check,
     limiter::Limiter,
     reservation::{Reservation, Reserved},
 };
-pub(crate) use self::{permit::Permit, queue::require_timer};
-pub use crate::telemetry::DenialEvents;

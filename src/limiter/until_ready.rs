@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     Limiter,
@@ -25,22 +25,25 @@ pub(super) const MIN_POLL: Duration = Duration::from_millis(5);
 const MAX_POLL: Duration = Duration::from_millis(100);
 
 impl Limiter {
-    /// Waits like [`until_ready`](Self::until_ready). If a charge says [`OnFailure::Deny`], the wait goes on
-    /// while the store cannot answer. Otherwise the error is returned at once.
+    /// Waits like [`until_ready`](Self::until_ready), and also until the times that `paused` returns.
     ///
-    /// Awaits `gate` before each check, as soon as it is the turn of this task. The argument of `gate` is the
-    /// deadline. If `gate` returns an error, this function returns the same error, and nothing is charged.
-    pub(crate) async fn until_ready_after<'p, E, G, F>(
+    /// `paused` is asked before each check, as soon as it is the turn of this task. Its argument is the deadline.
+    /// It returns the end of a pause, an instant until which no check is made, or `None`. If it returns an error, so
+    /// does this function, and nothing is charged.
+    ///
+    /// Unlike with `until_ready`, the default of [`Charge::with_on_failure`](crate::Charge::with_on_failure) is
+    /// [`OnFailure::Local`]. Set another one with [`Charges::or_on_failure`].
+    ///
+    /// # Errors
+    ///
+    /// Returns an error of `paused`, or in the cases of [`until_ready`](Self::until_ready).
+    pub async fn until_ready_after<'p, E: From<Error>>(
         &self,
-        charges: Charges<'p>,
+        charges: impl Into<Charges<'p>>,
         within: Duration,
-        gate: G,
-    ) -> Result<Decision<'p>, E>
-    where
-        E: From<Error>,
-        G: Fn(Instant) -> F,
-        F: Future<Output = Result<(), E>>,
-    {
+        paused: impl Fn(Instant) -> Result<Option<Instant>, E>,
+    ) -> Result<Decision<'p>, E> {
+        let charges = charges.into();
         charges.validate()?;
         let deadline = Instant::now() + within.min(MAX_WITHIN);
         let mut enforced = charges.iter().filter(|charge| charge.is_live());
@@ -56,7 +59,12 @@ impl Limiter {
         turn.first(deadline).await?;
         let (mut pause, mut poll) = (MIN_PAUSE, MIN_POLL);
         let decision = loop {
-            gate(deadline).await?;
+            let mut pause_end = paused(deadline)?;
+            while let Some(end) = pause_end {
+                require_timer()?;
+                sleep_until(end).await;
+                pause_end = paused(deadline)?;
+            }
             let result = check.acquire().await;
             turn.set_store_down(result.is_err());
             let wait = match result {
@@ -78,7 +86,7 @@ impl Limiter {
                 }
             };
             require_timer()?;
-            tokio::time::sleep(wait).await;
+            sleep(wait).await;
         };
         self.0.report(&decision);
         Ok(decision)
@@ -102,19 +110,13 @@ pub(super) fn wait_of(denied: &Denied<'_>, poll: &mut Duration) -> Option<Durati
 
 /// Returns whether the store may recover from this error by itself.
 fn may_pass(error: &Error) -> bool {
-    match error.kind() {
+    matches!(
+        error.kind(),
         ErrorKind::Unavailable
-        | ErrorKind::BreakerOpen
-        | ErrorKind::ReadOnly
-        | ErrorKind::OutOfMemory
-        | ErrorKind::CannotPersist
-        | ErrorKind::Loading => true,
-        ErrorKind::Invalid
-        | ErrorKind::Unauthorized
-        | ErrorKind::WrongType
-        | ErrorKind::Protocol
-        | ErrorKind::Unsupported
-        | ErrorKind::QueueFull
-        | ErrorKind::Deadline => false,
-    }
+            | ErrorKind::BreakerOpen
+            | ErrorKind::ReadOnly
+            | ErrorKind::OutOfMemory
+            | ErrorKind::CannotPersist
+            | ErrorKind::Loading
+    )
 }

@@ -53,26 +53,14 @@ impl<'p> Charges<'p> {
         })
     }
 
-    /// Returns the only charge.
-    ///
-    /// # Errors
-    ///
-    /// Returns the charges if there are several, or none.
-    #[expect(clippy::result_large_err, reason = "the caller goes on with the charges")]
-    pub(crate) fn into_one(self) -> Result<Charge<'p>, Self> {
-        match self.0 {
-            ChargeList::One(charge) => Ok(charge),
-            ChargeList::Several(_) => Err(self),
-        }
-    }
-
     /// Copies the charges of a request that is not the check of a limiter.
     pub(crate) fn copy(charges: &[Charge<'_>]) -> Charges<'static> {
         charges.iter().cloned().map(Charge::into_owned).collect()
     }
 
     /// Sets what happens when the store cannot answer, for charges for which it is not set.
-    pub(crate) fn or_on_failure(self, on_failure: OnFailure) -> Self {
+    #[must_use]
+    pub fn or_on_failure(self, on_failure: OnFailure) -> Self {
         Self(match self.0 {
             ChargeList::One(charge) => ChargeList::One(charge.or_on_failure(on_failure)),
             ChargeList::Several(charges) => {

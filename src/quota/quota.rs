@@ -141,7 +141,7 @@ impl Quota {
     /// Creates a concurrency limit: at most `limit` units of a key are in flight at the same time.
     ///
     /// A unit is in flight from the check that takes it until the work of the request has ended. A
-    /// [`RateLimitLayer`](crate::RateLimitLayer) and a [`PaceLayer`](crate::client::PaceLayer) release
+    /// [`RateLimitLayer`](crate::RateLimitLayer) and a [`PaceLayer`](https://docs.rs/plimsoll-pace) release
     /// it when the body of the response has ended or is dropped, and a
     /// [`Reservation`](crate::limiter::Reservation) when it is dropped. Until then they renew the unit. A unit
     /// whose process has died is free again after the [expiry](Self::expires), which is 30 s unless

@@ -1,14 +1,17 @@
 //! The charges of a request, and the hooks by which its response adjusts them.
 
+use std::fmt;
+
 use http::{Method, request::Parts};
 
 use super::{MissingPeer, Rule, rule::Adjustment};
 use crate::policy::{Charge, Charges};
 
-/// The charges that the rules of a request make.
+/// The charges that the [rules](super::Rules) make for a request.
 #[derive(Default)]
-pub(crate) struct RequestCharges<'r> {
-    pub(crate) charges: Charges<'r>,
+pub struct RequestCharges<'r> {
+    /// The charges. They are empty if no rule charges the request.
+    pub charges: Charges<'r>,
     /// One for each charge that depends on the response.
     pub(crate) hooks: ResponseHooks,
     /// The index of a charge that is a sum: two rules charge units to the same key under the same policy.
@@ -37,7 +40,7 @@ impl<'r> RequestCharges<'r> {
     /// # Errors
     ///
     /// Returns an error if a rule charges the address of the peer, and the request has none.
-    pub(crate) fn new(
+    pub(super) fn new(
         rules: impl Iterator<Item = &'r Rule>,
         request: &Parts,
     ) -> Result<Self, MissingPeer> {
@@ -66,5 +69,11 @@ impl<'r> RequestCharges<'r> {
             let is_head = request.method == Method::HEAD;
             self.hooks.push(ResponseHook { charge, cost, is_head, adjustment });
         }
+    }
+}
+
+impl fmt::Debug for RequestCharges<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestCharges").field("charges", &self.charges).finish_non_exhaustive()
     }
 }

@@ -11,10 +11,6 @@ mod rules;
 mod tiers;
 
 pub(crate) use self::{
-    by::MissingPeer,
-    charges::{RequestCharges, ResponseHook, ResponseHooks},
-    policy_choice::RequestFn,
-    rule::Adjustment,
-    rules::Rules,
+    by::MissingPeer, charges::ResponseHooks, policy_choice::RequestFn, rule::Adjustment,
 };
-pub use self::{rule::Rule, tiers::Tiers};
+pub use self::{charges::RequestCharges, rule::Rule, rules::Rules, tiers::Tiers};

@@ -12,11 +12,8 @@ use std::{
 };
 
 use http::{Request, Response};
-use plimsoll::{
-    Limiter, OnFailure, RedisStore, Resilience, Rule, by,
-    client::{PaceError, PaceLayer},
-    store::BreakerStatus,
-};
+use plimsoll::{Limiter, OnFailure, RedisStore, Resilience, Rule, by, store::BreakerStatus};
+use plimsoll_pace::{PaceError, PaceLayer};
 use plimsoll_testing::{
     calm::on_a_calm_machine, fault_row::FaultRow, micros, most_in_any_window, policy,
     servers::Server,

@@ -10,12 +10,12 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use plimsoll::{
     Limiter, MemoryStore, Policy, RateLimitLayer, Resilience, Rule, by,
-    client::PaceLayer,
     clock::TokioClock,
     limiter::Reserved,
     memory::MemoryConfig,
     store::{Answer, Request as StoreRequest, Store},
 };
+use plimsoll_pace::PaceLayer;
 use plimsoll_testing::web::{http1, serve};
 use tokio::{
     sync::{Semaphore, mpsc},

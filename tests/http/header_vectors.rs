@@ -17,9 +17,9 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, Version, request:
 use plimsoll::{
     Key, Limiter, Policy, Quota, RateLimitLayer, Rule,
     by::{self, ClientIp, Or},
-    client::PaceLayer,
     key::Identity,
 };
+use plimsoll_pace::PaceLayer;
 use serde_json::Value;
 use tower::{Layer, ServiceExt, service_fn};
 

@@ -29,6 +29,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     ("control/src/bin/plimsoll", &[]),
     ("lookup/src", &[]),
     ("postgres/src", &[]),
+    ("pace/src", &[]),
     ("regions/src", &[]),
     ("server/src", &[]),
 ];

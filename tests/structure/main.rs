@@ -32,7 +32,6 @@ const ROWS: &[&[&str]] = &[
     &["rule"],
     &["outcome"],
     &["middleware"],
-    &["client"],
 ];
 
 /// Modules that hold documentation alone, and those that tests of other packages share.

@@ -73,7 +73,7 @@ fn links_lead_to_files_and_headings() {
     let mut found = Vec::new();
     pages(".", &mut found);
     pages("docs", &mut found);
-    for package in ["control", "lookup", "regions", "server"] {
+    for package in ["control", "lookup", "pace", "regions", "server"] {
         pages(package, &mut found);
         pages(&format!("{package}/docs"), &mut found);
     }
@@ -159,7 +159,7 @@ fn links_by_label_work_in_both_places() {
     let mut found = Vec::new();
     pages("control/docs", &mut found);
     check_labels(&found, "control/docs/links.md", 19);
-    for (package, least) in [("lookup", 15), ("regions", 25)] {
+    for (package, least) in [("lookup", 15), ("pace", 8), ("regions", 25)] {
         let page = PathBuf::from(format!("{package}/README.md"));
         check_labels(&[page], &format!("{package}/docs/links.md"), least);
     }

@@ -13,11 +13,8 @@ use axum::{
     routing::any,
 };
 use http::{Request, Response};
-use plimsoll::{
-    Limiter, Policy, Quota, Rule, by,
-    client::{PaceError, PaceLayer},
-    layer::ResponseBody,
-};
+use plimsoll::{Limiter, Policy, Quota, Rule, by, layer::ResponseBody};
+use plimsoll_pace::{PaceError, PaceLayer};
 use tokio::time::Instant;
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 

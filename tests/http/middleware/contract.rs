@@ -16,7 +16,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Empty, Full};
-use plimsoll::{Limiter, RateLimitLayer, Rule, client::PaceLayer, rule::Tiers};
+use plimsoll::{Limiter, RateLimitLayer, Rule, rule::Tiers};
+use plimsoll_pace::PaceLayer;
 use tower::{
     BoxError, Layer, Service, ServiceBuilder, ServiceExt, buffer::BufferLayer, service_fn,
 };

@@ -7,13 +7,13 @@ use http::{Method, Request, Response, Version};
 use http_body_util::Empty;
 use plimsoll::{
     Limiter, RateLimitLayer, Rule, by,
-    client::{PaceError, PaceLayer},
     clock::Timestamp,
     decision::Standing,
     store::{
         Answer, ChargeReply, Mark, Request as StoreRequest, Source, Store, StoreReply, Verdict,
     },
 };
+use plimsoll_pace::{PaceError, PaceLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::{get, limiter, policy, rule, text};

@@ -2,18 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::upstream::Pauses;
-use crate::{
-    limiter::Limiter,
-    rule::{Rule, Rules},
-};
+use plimsoll::{Limiter, Rule, rule::Rules};
+
+use crate::pauses::Pauses;
 
 /// A tower [`Layer`](tower_layer::Layer) that paces the calls of an HTTP or gRPC client.
 ///
 /// It charges each call under one or several [`Rule`]s before the call is made. A call that the
-/// quota does not allow fails at once with [`PaceError::Denied`](super::PaceError::Denied), or
+/// quota does not allow fails at once with [`PaceError::Denied`](crate::PaceError::Denied), or
 /// waits for its turn if a [`wait`](Self::wait) is set. Rules that charge by outcome work as in a
-/// [`RateLimitLayer`](crate::RateLimitLayer). For example, [`Rule::refund_if`] can refund a call
+/// [`RateLimitLayer`](plimsoll::RateLimitLayer). For example, [`Rule::refund_if`] can refund a call
 /// that the server did not count.
 ///
 /// # Responses of the upstream service
@@ -24,7 +22,7 @@ use crate::{
 /// - for the longest of `Retry-After` ([RFC 9110, section 10.2.3]) in a response with a status of 4xx or 5xx, and
 ///   of the `t` in `RateLimit: "name";r=0;t=9` in any response ([draft 11]);
 /// - without these, for the time of an older header whose number of remaining units is 0, such as
-///   `X-RateLimit-Reset` after `X-RateLimit-Remaining: 0`. [`guide::clients`](crate::guide::clients#pacing-an-upstream)
+///   `X-RateLimit-Reset` after `X-RateLimit-Remaining: 0`. [The page of the package](crate#pauses)
 ///   lists the headers, and the forms of a time;
 /// - after a status of 429, or of 503 with `Retry-After`, that states no time: for 1 s, and twice as long after
 ///   each further one, up to 64 s. Any other response ends the series.
@@ -35,7 +33,7 @@ use crate::{
 ///   answered. In the example below, a response of one host does not stop the calls to another. A
 ///   call that no rule charges is never paused, and a shadow rule pauses nothing.
 /// - During a pause a call [waits](Self::wait) for its turn, or fails with
-///   [`PaceError::Denied`](super::PaceError::Denied), which has the wait. A call that fails is not charged.
+///   [`PaceError::Denied`](crate::PaceError::Denied), which has the wait. A call that fails is not charged.
 /// - All clones of the layer and of its services share the pauses. Other processes do not. At most 1024 pauses
 ///   are kept. When there are more, the one that ends first is forgotten.
 /// - The layer does not repeat a call that the server has denied, because it does not keep the body of the
@@ -51,7 +49,8 @@ use crate::{
 /// Calls beyond the quota fail at once:
 ///
 /// ```
-/// use plimsoll::{Limiter, Policy, Quota, Rule, by, client::PaceLayer};
+/// use plimsoll::{Limiter, Policy, Quota, Rule, by};
+/// use plimsoll_pace::PaceLayer;
 ///
 /// let upstream = Policy::new("upstream", Quota::per_second(5))?;
 /// let layer = PaceLayer::new(Limiter::in_memory(), Rule::new(upstream, by::constant("upstream")));
@@ -63,7 +62,8 @@ use crate::{
 /// ```
 /// use std::time::Duration;
 ///
-/// use plimsoll::{Key, Limiter, Policy, Quota, Rule, by, client::PaceLayer};
+/// use plimsoll::{Key, Limiter, Policy, Quota, Rule, by};
+/// use plimsoll_pace::PaceLayer;
 ///
 /// let upstream = Policy::new("upstream", Quota::per_second(5))?;
 /// let per_host = Policy::new("per-host", Quota::per_minute(60))?;
@@ -74,11 +74,11 @@ use crate::{
 /// ```
 #[derive(Debug, Clone)]
 pub struct PaceLayer {
-    pub(super) limiter: Limiter,
-    pub(super) rules: Rules,
-    pub(super) max_wait: Duration,
-    pub(super) max_pause: Duration,
-    pub(super) pauses: Arc<Pauses>,
+    pub(crate) limiter: Limiter,
+    pub(crate) rules: Rules,
+    pub(crate) max_wait: Duration,
+    pub(crate) max_pause: Duration,
+    pub(crate) pauses: Arc<Pauses>,
 }
 
 /// The default of [`PaceLayer::max_pause`].
@@ -101,7 +101,7 @@ impl PaceLayer {
     ///
     /// # Panics
     ///
-    /// Panics if there are already [`Charges::MAX`](crate::policy::Charges::MAX) rules, or if another rule has another
+    /// Panics if there are already [`Charges::MAX`](plimsoll::policy::Charges::MAX) rules, or if another rule has another
     /// policy of the same name: one name is one quota.
     #[must_use]
     #[track_caller]
@@ -114,12 +114,12 @@ impl PaceLayer {
     ///
     /// Calls of one key are made in the order of their arrival, as with [`Limiter::until_ready`]. A
     /// call whose wait would be longer fails at once with
-    /// [`PaceError::Denied`](super::PaceError::Denied). The default is not to wait.
+    /// [`PaceError::Denied`](crate::PaceError::Denied). The default is not to wait.
     ///
     /// While the store cannot answer, a call that may wait does so, and fails with
-    /// [`PaceError::Limiter`](super::PaceError::Limiter) if the store does not answer in time. So an outage
+    /// [`PaceError::Limiter`](crate::PaceError::Limiter) if the store does not answer in time. So an outage
     /// never spends more than the quota. [`Rule::on_failure`] changes this: under
-    /// [`OnFailure::Local`](crate::OnFailure::Local), each process decides by itself.
+    /// [`OnFailure::Local`](plimsoll::OnFailure::Local), each process decides by itself.
     #[must_use]
     pub fn wait(mut self, max_wait: Duration) -> Self {
         self.max_wait = max_wait;

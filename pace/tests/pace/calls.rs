@@ -9,12 +9,12 @@ use std::{
 use http::{Request, Response, StatusCode};
 use plimsoll::{
     Error, Limiter, MemoryStore, OnFailure, Policy, Resilience, Rule, by,
-    client::{PaceError, PaceLayer},
     clock::ManualClock,
     error::ErrorKind,
     memory::MemoryConfig,
     store::{Answer, Request as StoreRequest, Store},
 };
+use plimsoll_pace::{PaceError, PaceLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 fn policy(name: &str, quota: &str) -> Policy {

@@ -18,21 +18,21 @@ const MAX_MEMBERS: usize = 64;
 
 /// A member of a list: the name of a policy, and its parameters.
 #[derive(Default)]
-pub(super) struct Member {
+pub(crate) struct Member {
     /// The String or Token.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The parameter `r`: the units that are left.
-    pub(super) remaining: Option<i64>,
+    pub(crate) remaining: Option<i64>,
     /// The parameter `a`, which takes the place of `r` in draft 12.
-    pub(super) available: Option<i64>,
+    pub(crate) available: Option<i64>,
     /// The parameter `t`: the seconds until more units are free.
-    pub(super) reset: Option<i64>,
+    pub(crate) reset: Option<i64>,
     /// The parameter `w`: the window in seconds. In draft 12, it also takes the place of `t`.
-    pub(super) window: Option<i64>,
+    pub(crate) window: Option<i64>,
 }
 
 /// Parses all lines of a field as one list. Returns `None` if it is missing, malformed or too long.
-pub(super) fn list(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<Member>> {
+pub(crate) fn list(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<Member>> {
     let lines: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
     if lines.is_empty() || lines.iter().map(|line| line.len()).sum::<usize>() > MAX_BYTES {
         return None;
@@ -47,7 +47,7 @@ struct Members(Vec<Member>);
 
 /// A member that draft 11 does not allow, or one member too many.
 #[derive(Debug)]
-pub(super) struct UnexpectedMember;
+pub(crate) struct UnexpectedMember;
 
 impl<'f> ListVisitor<'f> for Members {
     type Error = UnexpectedMember;

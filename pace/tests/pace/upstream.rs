@@ -11,10 +11,8 @@ use std::{
 
 use futures_util::{FutureExt, future::join_all};
 use http::{Request, Response};
-use plimsoll::{
-    Key, Limiter, Policy, Quota, Rule, by,
-    client::{Pace, PaceError, PaceLayer},
-};
+use plimsoll::{Key, Limiter, Policy, Quota, Rule, by};
+use plimsoll_pace::{Pace, PaceError, PaceLayer};
 use tokio::time::{Instant, advance};
 use tower::{
     Layer, Service, ServiceBuilder, ServiceExt,

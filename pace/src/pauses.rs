@@ -1,39 +1,29 @@
 //! The pauses that an upstream service has asked for.
 
-use std::{collections::HashMap, sync::MutexGuard, time::Duration};
-
-use smallvec::SmallVec;
-use tokio::time::{Instant, sleep_until};
-
-use super::headers::Pause;
-use crate::{
-    error::Error, key::Key, limiter::require_timer, policy::Charges, quota::Quota, sync::Mutex,
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-/// The policies and keys that a call is charged to, in order. Shadow charges are left out.
+use plimsoll::{Key, Quota, policy::Charges};
+use tokio::time::Instant;
+
+use crate::headers::Pause;
+
+/// The names of the policies and the keys that a call is charged to. Shadow charges are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in crate::client) struct CallId(SmallVec<[(u64, Key); 1]>);
+pub(crate) struct CallId(Vec<(Box<str>, Key)>);
 
 impl CallId {
-    pub(in crate::client) fn new(charges: &Charges<'_>) -> Self {
+    pub(crate) fn new(charges: &Charges<'_>) -> Self {
         let enforced = charges.iter().filter(|charge| charge.is_live());
-        let mut ids: SmallVec<_> =
-            enforced.map(|charge| (charge.policy().id(), *charge.key())).collect();
-        ids.sort_unstable();
-        Self(ids)
+        Self(enforced.map(|charge| (charge.policy().name().into(), *charge.key())).collect())
     }
-}
 
-/// The reason why a call is not made: it is paused for this time, or the limiter cannot decide.
-#[derive(Debug)]
-pub(in crate::client) enum NotReady {
-    Paused(Duration),
-    Error(Error),
-}
-
-impl From<Error> for NotReady {
-    fn from(error: Error) -> Self {
-        Self::Error(error)
+    /// Returns the name of the first policy, or an empty one if no charge is enforced.
+    pub(crate) fn policy(&self) -> String {
+        self.0.first().map_or("", |(name, _)| name).to_owned()
     }
 }
 
@@ -55,42 +45,21 @@ struct CallPause {
 /// An entry whose pause has ended is removed by the next response that asks for no pause, or when the table is
 /// full. No timer is needed.
 #[derive(Debug, Default)]
-pub(in crate::client) struct Pauses(Mutex<HashMap<CallId, CallPause>>);
+pub(crate) struct Pauses(Mutex<HashMap<CallId, CallPause>>);
 
 impl Pauses {
     /// The number of pauses that are kept. In a full table, the one that ends first is forgotten.
     const CAPACITY: usize = 1_024;
 
-    /// Waits for the end of the pause of these calls.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`NotReady::Paused`] at once if the pause ends after `deadline`.
-    pub(in crate::client) async fn wait(
-        &self,
-        call: &CallId,
-        deadline: Instant,
-    ) -> Result<(), NotReady> {
-        // An answer to a call that was made before may extend the pause.
-        while let Some(end) = self.end(call) {
-            if end > deadline {
-                return Err(NotReady::Paused(end.saturating_duration_since(Instant::now())));
-            }
-            require_timer()?;
-            sleep_until(end).await;
-        }
-        Ok(())
-    }
-
     /// Returns the end of the pause of these calls, if it has not passed.
-    fn end(&self, call: &CallId) -> Option<Instant> {
+    pub(crate) fn end(&self, call: &CallId) -> Option<Instant> {
         let end = self.lock().get(call)?.end;
         Some(end).filter(|end| *end > Instant::now())
     }
 
     /// Pauses these calls as their response asks for, for at most `max`, or until their present pause ends if
     /// that is later.
-    pub(in crate::client) fn answered(&self, call: &CallId, asked: Option<Pause>, max: Duration) {
+    pub(crate) fn answered(&self, call: &CallId, asked: Option<Pause>, max: Duration) {
         if call.0.is_empty() || max.is_zero() {
             return;
         }
@@ -126,14 +95,15 @@ impl Pauses {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<CallId, CallPause>> {
-        self.0.lock()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use plimsoll::Policy;
+
     use super::*;
-    use crate::policy::Policy;
 
     #[tokio::test(start_paused = true)]
     async fn the_table_is_bounded_and_forgets_what_ends_first() {

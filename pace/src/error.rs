@@ -2,33 +2,33 @@
 
 use std::{error::Error as StdError, fmt, time::Duration};
 
-use crate::error::Error;
+use plimsoll::Error;
 
-/// The error of a call through a [`PaceLayer`](super::PaceLayer): the layer did not make the call, or
+/// The error of a call through a [`PaceLayer`](crate::PaceLayer): the layer did not make the call, or
 /// the client failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PaceError<E> {
-    /// The [`Quota`](crate::Quota) or the upstream service does not allow the call in time. The call
+    /// The [`Quota`](plimsoll::Quota) or the upstream service does not allow the call in time. The call
     /// was not made, and nothing was charged.
     #[non_exhaustive]
     Denied {
-        /// The name of the [`Policy`](crate::Policy) with the longest wait. If `by_upstream` is true, it
+        /// The name of the [`Policy`](plimsoll::Policy) with the longest wait. If `by_upstream` is true, it
         /// is the policy of the first charge of the call that is not a
-        /// [shadow](crate::Charge::shadow).
+        /// [shadow](plimsoll::Charge::shadow).
         policy: String,
         /// The wait after which the call is allowed if no other call spends units. It is `None` if
         /// `over_capacity` is true, or if the store named no wait. See
-        /// [`Denied::retry_after`](crate::decision::Denied::retry_after).
+        /// [`Denied::retry_after`](plimsoll::decision::Denied::retry_after).
         retry_after: Option<Duration>,
         /// True if the cost of the call exceeds the capacity of the policy, so that waiting does
-        /// not help. See [`Denied::is_over_capacity`](crate::decision::Denied::is_over_capacity).
+        /// not help. See [`Denied::is_over_capacity`](plimsoll::decision::Denied::is_over_capacity).
         over_capacity: bool,
         /// True if the upstream service has asked for a pause in a
-        /// [response](super::PaceLayer#responses-of-the-upstream-service) to an earlier call.
+        /// [response](crate::PaceLayer#responses-of-the-upstream-service) to an earlier call.
         by_upstream: bool,
     },
-    /// The [`Limiter`](crate::Limiter) could not decide, or too many calls wait already. The call
+    /// The [`Limiter`](plimsoll::Limiter) could not decide, or too many calls wait already. The call
     /// was not made.
     Limiter(Error),
     /// The client failed with this error.
@@ -64,6 +64,12 @@ impl<E> PaceError<E> {
             Self::Denied { retry_after, .. } => *retry_after,
             _ => None,
         }
+    }
+}
+
+impl<E> From<Error> for PaceError<E> {
+    fn from(error: Error) -> Self {
+        Self::Limiter(error)
     }
 }
 

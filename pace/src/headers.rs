@@ -8,11 +8,9 @@ use std::{
 use http::{
     HeaderMap, HeaderName, StatusCode,
     header::{DATE, RETRY_AFTER},
-    response::Parts,
 };
 
-use super::structured::{self, Member};
-use crate::clock::wall_time;
+use crate::structured::{self, Member};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -56,7 +54,7 @@ const UNITS: [(&str, f64); 6] =
 
 /// A pause that a response asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::client) enum Pause {
+pub(crate) enum Pause {
     /// Calls are allowed again after this time.
     For(Duration),
     /// The service denied the call, and no header says when calls are allowed again.
@@ -68,11 +66,10 @@ impl Pause {
     ///
     /// `Retry-After` and draft 11 have precedence over the older headers, whose time can be the time until
     /// all units are free (draft 7, section 3).
-    pub(in crate::client) fn of(head: &Parts) -> Option<Self> {
-        let headers = &head.headers;
-        let failed = head.status.is_client_error() || head.status.is_server_error();
-        let denied = head.status == StatusCode::TOO_MANY_REQUESTS;
-        let unavailable = head.status == StatusCode::SERVICE_UNAVAILABLE;
+    pub(crate) fn of(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
+        let failed = status.is_client_error() || status.is_server_error();
+        let denied = status == StatusCode::TOO_MANY_REQUESTS;
+        let unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
         let retry_after = failed.then(|| retry_after(headers)).flatten();
         let stated = retry_after
             .max(ratelimit(headers))
@@ -155,6 +152,14 @@ fn wait(headers: &HeaderMap, value: &str, to_seconds: ToSeconds) -> Option<Durat
 fn now(headers: &HeaderMap) -> SystemTime {
     let date = || httpdate::parse_http_date(headers.get(DATE)?.to_str().ok()?).ok();
     date().unwrap_or_else(wall_time)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a date of the server is compared with the wall clock"
+)]
+fn wall_time() -> SystemTime {
+    SystemTime::now()
 }
 
 /// Parses a number such as `9` and `2.0`, or a time such as `6m0s`, in seconds. It is not negative, but can be
