@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::{
     body::{Change, End},
     lookup,
-    message::whose,
-    overrides::{Changed, changed},
+    overrides::{Changed, changed, whose},
 };
 use crate::{
     AuditAction, AuditEntry, NewOverride, OverrideError, OverrideKind, Registered,
