@@ -21,7 +21,6 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
         "control/src",
         &[
             ("admin/api/session", "the operator of a request, for all endpoints"),
-            ("admin/api/trials", "one endpoint"),
             ("admin/config", "the public configuration of the page"),
             ("admin/page", "the files of the page, which are embedded"),
             ("admin/router", "the routes of the page, which are read together"),
