@@ -121,7 +121,7 @@ pub(super) fn either(mut types: Vec<KeyType>) -> KeyType {
         KeyType::Anonymous => 0,
         KeyType::Address(_) | KeyType::Integer => 1,
         KeyType::Tuple(_) => 2,
-        KeyType::Custom { .. } | KeyType::FirstOf(_) => 3,
+        KeyType::FirstOf(_) => 3,
         KeyType::Name | KeyType::Text => 4,
     });
     match <[KeyType; 1]>::try_from(types) {

@@ -1,12 +1,6 @@
 //! An [override](Override), the request for one, and the effect of a request.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    mem::discriminant,
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::SystemTime,
-};
+use std::{collections::BTreeMap, fmt, mem::discriminant, time::SystemTime};
 
 use plimsoll::{Key, Quota};
 use serde::{Deserialize, Serialize};
@@ -209,12 +203,8 @@ pub(crate) fn find(
     })?;
     let Some(text) = key else { return Ok((registered, None)) };
     check_length(text)?;
-    let parsed = catch_unwind(AssertUnwindSafe(|| registered.keys().parse(text)));
-    let key = parsed.map_err(|_| {
-        let value = "a text at which the closure of KeyType::Custom panics";
-        OverrideError::invalid("key", value, registered.keys().to_string())
-    })?;
-    Ok((registered, Some(key.map_err(OverrideError::Key)?)))
+    let key = registered.keys().parse(text).map_err(OverrideError::Key)?;
+    Ok((registered, Some(key)))
 }
 
 /// Checks that a text is not too long for a key.

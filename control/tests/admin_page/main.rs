@@ -322,7 +322,6 @@ fn see_a_mistake_in_the_file(browser: &Browser, file: &Path) {
 fn see_why_there_is_no_data(browser: &Browser) {
     browser.wait_for_text("status", "open");
     browser.wait_for_text("audit-list", "No data because the store cannot answer");
-    browser.wait_for_text("offender-list", "Only of this process");
     browser.wait_for_text("offender-list", "at last");
     browser.wait_for_text("override-list", "another operator");
     browser.wait_for_text("connection", "live");

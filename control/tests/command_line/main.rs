@@ -61,7 +61,6 @@ impl Service {
         let overrides = Overrides::connect(place, config.registry().clone(), limiter.clone()).await;
         let overrides = overrides.expect("connected");
         let offenders = Offenders::new(100);
-        offenders.share(&overrides);
         let access = Access::tokens().write("alice", TOKEN);
         let admin = AdminConfig::new(overrides, offenders.clone(), access);
         let app = axum::Router::new().nest("/admin", router(admin));

@@ -52,7 +52,7 @@ impl Kind {
             Self::QuotaOfKey => set(Some(1), quota("6/min")).await,
             Self::Off => set(None, OverrideKind::Off).await,
             Self::Block => set(Some(1), OverrideKind::Block).await,
-            Self::Remove => overrides.remove("api", None, "dora", "a test").await.map(drop),
+            Self::Remove => overrides.remove("api", None, None, "dora", "a test").await.map(drop),
             Self::Record => {
                 let entry = AuditEntry::new(AuditAction::Reset, "api", "dora", "a test");
                 overrides.record(entry).await

@@ -19,12 +19,6 @@ pub struct Mistake {
     pub(in crate::config) path: Box<str>,
     /// True if the [mistake](Mistake) is in a table, or in a text, that may have a secret.
     pub(in crate::config) is_secret: bool,
-    /// The name of a field that is missing.
-    pub(super) missing: Option<&'static str>,
-    /// True if the mistake has a place: a [`Node`](super::Node) that is wrong.
-    pub(super) is_blamed: bool,
-    /// True if the mistake follows from another one.
-    pub(super) is_known: bool,
 }
 
 /// Words in the names of fields whose values are secret, or have a password.
@@ -205,13 +199,6 @@ impl fmt::Display for Mistake {
 
 impl std::error::Error for Mistake {}
 
-/// The mistakes of a text that has one, for [`ConfigError::new`](crate::ConfigError::new).
-impl From<Mistake> for Vec<Mistake> {
-    fn from(mistake: Mistake) -> Self {
-        vec![mistake]
-    }
-}
-
 impl Error for Mistake {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::new(message)
@@ -259,7 +246,6 @@ impl Error for Mistake {
     }
 
     fn missing_field(field: &'static str) -> Self {
-        let mistake = Self::new(format_args!("the field `{field}` is missing"));
-        Self { missing: Some(field), ..mistake }
+        Self::new(format_args!("the field `{field}` is missing"))
     }
 }
