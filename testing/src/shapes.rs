@@ -53,6 +53,12 @@ impl Wrong {
         }
         document
     }
+
+    /// Returns whether neither value is inside of the other one.
+    pub fn is_apart_from(&self, other: &Self) -> bool {
+        let (one, other) = (format!("{}/", self.pointer), format!("{}/", other.pointer));
+        !one.starts_with(&other) && !other.starts_with(&one)
+    }
 }
 
 /// Returns the pointers of all values of a document.

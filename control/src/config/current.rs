@@ -175,34 +175,28 @@ fn apply(
     name: &str,
     needs_rules: bool,
 ) -> Result<(Rules, StoreConfig), ConfigError> {
+    let apply = |text: &str| -> Result<_, Vec<Mistake>> {
+        let is_blank = text.trim().is_empty();
+        let document = if is_blank { None } else { Some(parse(text, format)?) };
+        let Some(document) = document.filter(|document| !document.is_empty()) else {
+            // A lost text must not end the limits.
+            let empty = Mistake::new("the file is empty");
+            return Err(empty.allowed("`policies = {}` for no limits").into());
+        };
+        let plan = Plan::new(read_node::<FileSpec>(&document)?, registry)?;
+        if needs_rules && !plan.has_rules() {
+            return Err(no_rules().into());
+        }
+        Ok(plan.apply(registry, &Origin::File(name.into()))?)
+    };
     let applied = match std::str::from_utf8(bytes) {
-        Ok(text) => apply_text(text, format, registry, name, needs_rules),
+        Ok(text) => apply(text),
         Err(error) => {
             let at = error.valid_up_to();
-            Err(Mistake::new("the file is not UTF-8").at(at..at))
+            Err(Mistake::new("the file is not UTF-8").at(at..at).into())
         }
     };
-    applied.map_err(|mistake| ConfigError::new(mistake, name, &String::from_utf8_lossy(bytes)))
-}
-
-fn apply_text(
-    text: &str,
-    format: Format,
-    registry: &Registry,
-    name: &str,
-    needs_rules: bool,
-) -> Result<(Rules, StoreConfig), Mistake> {
-    let is_blank = text.trim().is_empty();
-    let document = if is_blank { None } else { Some(parse(text, format)?) };
-    let Some(document) = document.filter(|document| !document.is_empty()) else {
-        // A lost text must not end the limits.
-        return Err(Mistake::new("the file is empty").allowed("`policies = {}` for no limits"));
-    };
-    let plan = Plan::new(read_node::<FileSpec>(&document)?, registry)?;
-    if needs_rules && !plan.has_rules() {
-        return Err(no_rules());
-    }
-    plan.apply(registry, &Origin::File(name.into()))
+    applied.map_err(|mistakes| ConfigError::new(mistakes, name, &String::from_utf8_lossy(bytes)))
 }
 
 fn no_rules() -> Mistake {

@@ -4,8 +4,8 @@ use std::{fmt, io, ops::Range, sync::Arc};
 
 use super::document::{Mistake, may_have_secret};
 
-/// The error of a configuration that cannot be read, or has a mistake. [`Display`](fmt::Display) writes it
-/// as rustc does:
+/// The error of a configuration that cannot be read, or has a [mistake](Mistake). [`Display`](fmt::Display)
+/// writes it as rustc does:
 ///
 /// ```text
 /// error: unknown field `polcy`
@@ -17,10 +17,12 @@ use super::document::{Mistake, may_have_secret};
 ///    = help: did you mean `policy`?
 /// ```
 ///
+/// If there are several mistakes, each is written.
+///
 /// A mistake in a table that may have a secret, such as the URL of a store, shows its place and what is allowed, and
 /// not the line. The values of environment variables are not written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigError(Arc<Report>);
+pub struct ConfigError(Arc<[Report]>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Report {
@@ -57,28 +59,29 @@ impl ConfigError {
         Self::new(mistake.allowed("a name that ends with .toml, .yaml, .yml or .json"), file, "")
     }
 
-    /// Creates the error of a mistake in the text of a file.
+    /// Creates the error of the [mistakes](Mistake) in the text of a file.
     #[must_use]
-    pub fn new(mistake: Mistake, file: &str, text: &str) -> Self {
-        Self(Arc::new(Report::new(mistake, file, text)))
+    pub fn new(mistakes: impl Into<Vec<Mistake>>, file: &str, text: &str) -> Self {
+        let mistakes: Vec<Mistake> = mistakes.into();
+        Self(mistakes.into_iter().map(|mistake| Report::new(mistake, file, text)).collect())
     }
 
-    /// Returns what is wrong, without the place.
+    /// Returns what is wrong with the first mistake, without the place.
     #[must_use]
     pub fn message(&self) -> &str {
-        &self.0.message
+        self.0.first().map_or("", |report| &report.message)
     }
 
-    /// Returns the line of the mistake, from 1, if it has a place.
+    /// Returns the line of the first mistake, from 1, if it has a place.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
-        self.0.place.as_ref().map(|place| place.line)
+        Some(self.0.first()?.place.as_ref()?.line)
     }
 
-    /// Returns the column of the mistake in characters, from 1, if it has a place.
+    /// Returns the column of the first mistake in characters, from 1, if it has a place.
     #[must_use]
     pub fn column(&self) -> Option<usize> {
-        self.0.place.as_ref().map(|place| place.column)
+        Some(self.0.first()?.place.as_ref()?.column)
     }
 }
 
@@ -124,7 +127,7 @@ impl Place {
         );
         let line = &text[line_start..line_end];
         let characters: Vec<_> = printable(line.trim_end()).chars().collect();
-        // Of a long line, the part around the mistake is shown.
+        // A long line is cut to the part around the mistake.
         let [max, ..] = MAX_CHARS;
         let (length, mut first) = (characters.len(), 0);
         if length > max {
@@ -156,7 +159,17 @@ fn short(text: String, max: usize) -> String {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { message, file, place, allowed, help } = &*self.0;
+        for (index, report) in self.0.iter().enumerate() {
+            let between = if index > 0 { "\n\n" } else { "" };
+            write!(f, "{between}{report}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { message, file, place, allowed, help } = self;
         write!(f, "error: {message}")?;
         let number = place.as_ref().map_or(String::new(), |place| place.line.to_string());
         let margin = " ".repeat(number.len() + 1);

@@ -1,11 +1,11 @@
-//! A configuration without mistakes, from which rules are made.
+//! A configuration without [mistakes](Mistake), from which rules are made.
 
 use std::{collections::BTreeMap, ops::Range};
 
 use plimsoll::{Policy, by::ClientIp, policy::Charges};
 
 use super::{
-    document::{At, Mistake},
+    document::{At, MAX_MISTAKES, Mistake},
     keys,
     rules::Rules,
     spec::{ClientIpSpec, FileSpec, KeySpec, PolicySpec, Route, RuleSpec, Text, is_method},
@@ -21,7 +21,7 @@ pub(super) struct Plan {
     spec: FileSpec,
     client_ip: ClientIp,
     policies: Vec<(Policy, KeyType)>,
-    /// The policies of the program that the rules name.
+    /// The [policies](Policy) of the program that the rules name.
     of_program: BTreeMap<String, Registered>,
     store: StoreConfig,
 }
@@ -31,51 +31,69 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// Returns the first mistake.
-    pub(super) fn new(spec: FileSpec, registry: &Registry) -> Result<Self, Mistake> {
-        let policies = spec.policies.0.iter().map(|(name, spec)| policy(name, spec));
-        let policies = policies.collect::<Result<Vec<_>, _>>()?;
+    /// Returns all [mistakes](Mistake).
+    pub(super) fn new(spec: FileSpec, registry: &Registry) -> Result<Self, Vec<Mistake>> {
+        let mut mistakes = Vec::new();
+        let client_ip = client_ip(spec.client_ip.as_ref());
+        let policies = policies(&spec, &mut mistakes);
+        let rules = spec.rules.iter().flatten();
         let names: Vec<_> = spec.policies.0.iter().map(|(name, _)| &*name.value).collect();
         let mut of_program = BTreeMap::new();
-        let mut lines = 0;
-        let mut before: Vec<&RuleSpec> = Vec::new();
-        for rule in spec.rules.iter().flatten() {
+        for rule in rules.clone() {
             for name in rule.value.policies().filter(|it| !names.contains(&&*it.value)) {
                 let found = registry.get(&name.value);
-                let found = found.filter(|policy| policy.configured().1 == Origin::Code);
-                let policy = found.ok_or_else(|| {
-                    let unknown = Mistake::unknown("policy", &name.value, names.iter().copied());
-                    unknown.at(name.span.clone())
-                })?;
-                of_program.insert(name.value.clone(), policy);
+                match found.filter(|policy| policy.configured().1 == Origin::Code) {
+                    Some(policy) => drop(of_program.insert(name.value.clone(), policy)),
+                    None => {
+                        let unknown =
+                            Mistake::unknown("policy", &name.value, names.iter().copied());
+                        mistakes.push(unknown.at(name.span.clone()));
+                    }
+                }
             }
-            validate(&rule.value)?;
-            let known = policies.iter().chain(of_program.values().map(Registered::policy));
-            known.into_iter().try_for_each(|policy| validate_costs(&rule.value, policy))?;
-            before.iter().try_for_each(|other| validate_beside(&rule.value, other))?;
-            before.push(&rule.value);
+            validate(&rule.value, &mut mistakes);
+            let of_file = policies.iter();
+            let known = of_file.chain(of_program.values().map(Registered::policy));
+            known.for_each(|policy| validate_costs(&rule.value, policy, &mut mistakes));
+        }
+        let listed: Vec<_> = rules.clone().map(|rule| &rule.value).collect();
+        for (index, rule) in listed.iter().enumerate() {
+            let mut beside = listed[..index].iter().map(|other| validate_beside(rule, other));
+            mistakes.extend(beside.find_map(Result::err));
+        }
+        let mut lines = 0;
+        for rule in rules {
             lines += 1 + rule.value.trials.len();
             if lines > Charges::MAX {
                 let mistake = rule.mistake("too many rules and trials");
-                return Err(mistake.allowed(format_args!("{} together", Charges::MAX)));
+                mistakes.push(mistake.allowed(format_args!("{} together", Charges::MAX)));
+                break;
             }
         }
-        let client_ip = client_ip(spec.client_ip.as_ref())?;
-        let store = StoreConfig::new(&spec)?;
-        let typed = policies.into_iter().map(|policy| {
+        let store = StoreConfig::new(&spec);
+        let (client_ip, store) = match (client_ip, store) {
+            (Ok(client_ip), Ok(store)) if mistakes.is_empty() => (client_ip, store),
+            (client_ip, store) => {
+                mistakes.extend(client_ip.err().into_iter().chain(store.err()));
+                mistakes.sort_by_key(|mistake| mistake.span.as_ref().map(|span| span.start));
+                mistakes.truncate(MAX_MISTAKES);
+                return Err(mistakes);
+            }
+        };
+        let typed = |policy: Policy| {
             let keys = key_type(&spec, policy.name(), &client_ip);
             (policy, keys)
-        });
-        let policies = typed.collect();
+        };
+        let policies = policies.into_iter().map(typed).collect();
         Ok(Self { spec, client_ip, policies, of_program, store })
     }
 
-    /// Returns whether the configuration has rules.
+    /// Returns whether the configuration has [rules](Rules).
     pub(super) fn has_rules(&self) -> bool {
         self.spec.rules.as_ref().is_some_and(|rules| !rules.is_empty())
     }
 
-    /// Registers the policies, in place of those that the file had before, and makes the rules.
+    /// Registers the [policies](Policy), in place of those that the file had before, and makes the rules.
     ///
     /// # Errors
     ///
@@ -129,74 +147,73 @@ fn client_ip(spec: Option<&At<ClientIpSpec>>) -> Result<ClientIp, Mistake> {
     }
 }
 
-fn policy(name: &At<String>, PolicySpec { quota, unit }: &PolicySpec) -> Result<Policy, Mistake> {
-    let created = Policy::new(&name.value, *quota).map_err(|error| name.mistake(error))?;
-    match unit {
-        None => Ok(created),
-        Some(unit) => created.with_unit(&unit.value).map_err(|error| unit.mistake(error)),
-    }
+fn policies(spec: &FileSpec, mistakes: &mut Vec<Mistake>) -> Vec<Policy> {
+    let policy = |(name, policy): &(At<String>, _)| {
+        let PolicySpec { quota, unit } = policy;
+        let created = Policy::new(&name.value, *quota).map_err(|error| name.mistake(error))?;
+        match unit {
+            None => Ok(created),
+            Some(unit) => created.with_unit(&unit.value).map_err(|error| unit.mistake(error)),
+        }
+    };
+    let created = spec.policies.0.iter().map(policy);
+    created.filter_map(|policy| policy.map_err(|mistake| mistakes.push(mistake)).ok()).collect()
 }
 
-fn validate(rule: &RuleSpec) -> Result<(), Mistake> {
-    validate_key(&rule.key.value, &rule.key.span)?;
+fn validate(rule: &RuleSpec, mistakes: &mut Vec<Mistake>) {
+    mistakes.extend(validate_key(&rule.key.value, &rule.key.span).err());
+    let mut wrong = |span: &Range<usize>, message: &str| {
+        mistakes.push(Mistake::new(message).at(span.clone()));
+    };
     match (&rule.tier, rule.tiers.0.first()) {
-        (Some(tier), None) => {
-            return Err(tier.mistake("`tier` without `tiers`, the policies by tier"));
-        }
+        (Some(tier), None) => wrong(&tier.span, "`tier` without `tiers`, the policies by tier"),
         (None, Some((first, _))) => {
-            return Err(first.mistake("`tiers` without `tier`, which says where the tier is found"));
+            wrong(&first.span, "`tiers` without `tier`, which says where the tier is found");
         }
         _ => {}
     }
     if let Some(only) = rule.only.as_ref().filter(|only| only.value.is_empty()) {
-        let mistake = "`only` without a route: the rule would apply to no request";
-        return Err(only.mistake(mistake));
+        wrong(&only.span, "`only` without a route: the rule would apply to no request");
     }
     for (index, trial) in rule.trials.iter().enumerate() {
         let mut tiers = rule.tiers.0.iter().map(|(_, policy)| policy);
         if trial.value == rule.policy.value || tiers.any(|policy| policy.value == trial.value) {
-            return Err(trial.mistake("a policy of a rule cannot be its trial"));
-        }
-        if rule.trials[..index].iter().any(|other| other.value == trial.value) {
-            return Err(trial.mistake("the trial is there twice"));
+            wrong(&trial.span, "a policy of a rule cannot be its trial");
+        } else if rule.trials[..index].iter().any(|other| other.value == trial.value) {
+            wrong(&trial.span, "the trial is there twice");
         }
     }
     for (route, _) in &rule.costs.0 {
-        if route.value.contains('/') {
-            let mistake = Route::mistake(&route.value).map(|mistake| route.mistake(mistake));
-            mistake.map_or(Ok(()), Err)?;
-        } else if !is_method(&route.value) {
+        if let Some(mistake) = Route::mistake(&route.value).filter(|_| route.value.contains('/')) {
+            mistakes.push(route.mistake(mistake));
+        } else if !route.value.contains('/') && !is_method(&route.value) {
             let mistake = route.mistake(format_args!("found the text {:?}", route.value));
-            return Err(mistake.allowed("\"/path\", \"METHOD /path\" or \"METHOD\""));
+            mistakes.push(mistake.allowed("\"/path\", \"METHOD /path\" or \"METHOD\""));
         }
     }
-    Ok(())
 }
 
-/// Checks that this policy of a rule can admit each cost of the rule.
-fn validate_costs(rule: &RuleSpec, policy: &Policy) -> Result<(), Mistake> {
+/// Adds a mistake for each cost of a rule that this policy of it can never admit.
+fn validate_costs(rule: &RuleSpec, policy: &Policy, mistakes: &mut Vec<Mistake>) {
     let mut names = rule.tiers.0.iter().map(|(_, policy)| policy).chain([&rule.policy]);
     let (name, capacity) = (policy.name(), policy.quota().capacity());
     // A shadow denies nothing.
     if rule.shadow || !names.any(|it| it.value == name) {
-        return Ok(());
+        return;
     }
     let by_route = rule.costs.0.iter().map(|(route, cost)| (&route.span, *cost));
-    let mut costs = rule.cost.iter().map(|cost| (&cost.span, cost.value)).chain(by_route);
-    match costs.find(|(_, cost)| *cost > capacity) {
-        None => Ok(()),
-        Some((span, cost)) => {
-            let message = format!(
-                "the cost is {cost}, and the policy `{name}` admits at most {capacity} at once, so each \
-                 request would be denied"
-            );
-            let mistake = Mistake::new(message).allowed(format_args!("up to {capacity}"));
-            Err(mistake.at(span.clone()))
-        }
+    let costs = rule.cost.iter().map(|cost| (&cost.span, cost.value)).chain(by_route);
+    for (span, cost) in costs.filter(|(_, cost)| *cost > capacity) {
+        let message = format!(
+            "the cost is {cost}, and the policy `{name}` admits at most {capacity} at once, so each \
+             request would be denied"
+        );
+        mistakes
+            .push(Mistake::new(message).allowed(format_args!("up to {capacity}")).at(span.clone()));
     }
 }
 
-/// Checks that no request is charged to one key under one policy by two rules.
+/// Checks that no request is charged to one key under one policy by two [rules](Rules).
 fn validate_beside(rule: &RuleSpec, other: &RuleSpec) -> Result<(), Mistake> {
     let meet = |route: &Route, other: &Route| {
         let ((method, path), (other, at)) = (route.parts(), other.parts());
@@ -243,7 +260,7 @@ fn validate_key(key: &KeySpec, span: &Range<usize>) -> Result<(), Mistake> {
     }
 }
 
-/// Returns how the keys of a policy are written: as those of its rules.
+/// Returns how the keys of a policy are written: as the keys of its rules.
 fn key_type(spec: &FileSpec, policy: &str, client_ip: &ClientIp) -> KeyType {
     let mut keys: Vec<&KeySpec> = Vec::new();
     for rule in spec.rules.iter().flatten() {

@@ -14,14 +14,17 @@ use serde_json::error::Category;
 use tokio::time::timeout;
 
 use super::Problem;
-use crate::{Format, document};
+use crate::{
+    Format,
+    document::{self, Mistake},
+};
 
 /// Reads the JSON body of a request, of at most `max_bytes` that arrive within `patience`.
 ///
 /// # Errors
 ///
 /// Returns status 415 for another media type, 413 for a longer body, 408 for a slower one, 400 for a text that is not
-/// JSON or has no end, and 422 for JSON of another form. The last one names the first mistake.
+/// JSON or has no end, and 422 for JSON of another form. The last one names all [mistakes](Mistake).
 pub async fn json<T: DeserializeOwned>(
     request: Request,
     max_bytes: usize,
@@ -56,12 +59,16 @@ fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
     }
 }
 
-/// Returns the problem of a body that is JSON of another form. It names the first mistake.
+/// Returns the [problem](Problem) of a body that is JSON of another form. It names all mistakes.
 fn not_allowed<T: DeserializeOwned>(text: &[u8]) -> Problem {
     let text = str::from_utf8(text).unwrap_or_default();
-    let mistake = document::read::<T>(text, Format::Json).err();
-    let detail = mistake.map(|mistake| mistake.in_a_line());
-    let detail = detail.unwrap_or_else(|| "The body has another form".to_owned());
+    let mistakes = document::read::<T>(text, Format::Json).err().unwrap_or_default();
+    let details: Vec<_> = mistakes.iter().map(Mistake::in_a_line).collect();
+    let detail = if details.is_empty() {
+        "The body has another form".to_owned()
+    } else {
+        details.join("; ")
+    };
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Not allowed", detail)
 }
 

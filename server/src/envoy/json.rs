@@ -16,7 +16,10 @@ use envoy_types::pb::envoy::{
     r#type::v3::RateLimitUnit,
 };
 use envoy_types::pb::google::protobuf::UInt64Value;
-use plimsoll_control::{Format, document};
+use plimsoll_control::{
+    Format,
+    document::{self, Mistake},
+};
 use serde::{
     Deserialize, Deserializer,
     de::{Error, Unexpected, Visitor},
@@ -124,8 +127,9 @@ const UNITS: &str = "SECOND, MINUTE, HOUR, DAY, MONTH and YEAR";
 /// Returns an error that names the fields, what they are, and what is allowed.
 pub(super) fn request(body: &[u8]) -> Result<RateLimitRequest, String> {
     let text = str::from_utf8(body).map_err(|error| error.to_string())?;
-    let body: RequestBody =
-        document::read(text, Format::Json).map_err(|mistake| mistake.in_a_line())?;
+    let body: RequestBody = document::read(text, Format::Json).map_err(|mistakes| {
+        mistakes.iter().map(Mistake::in_a_line).collect::<Vec<_>>().join("; ")
+    })?;
     let descriptors = body.descriptors.unwrap_or_default().into_iter().map(descriptor);
     Ok(RateLimitRequest {
         domain: body.domain.unwrap_or_default(),

@@ -147,8 +147,8 @@ pub(super) fn read(path: &Path) -> Result<Options, SettingsError> {
     let text = fs::read_to_string(path).map_err(|error| {
         SettingsError::with_text(format!("the settings {name} cannot be read: {error}"))
     })?;
-    let mut options: Options = document::read(&text, Format::Toml).map_err(|mistake| {
-        let error = ConfigError::new(mistake, &name.to_string(), &text);
+    let mut options: Options = document::read(&text, Format::Toml).map_err(|mistakes| {
+        let error = ConfigError::new(mistakes, &name.to_string(), &text);
         SettingsError::with_text(error.to_string())
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));

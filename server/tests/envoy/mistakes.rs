@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_li
 };
 use plimsoll_control::ConfigError;
 use plimsoll_server::envoy::{EnvoyConfig, EnvoyOptions};
-use plimsoll_testing::shapes::{word_of_rust, wrong_shapes};
+use plimsoll_testing::shapes::{Wrong, word_of_rust, wrong_shapes};
 use serde_json::{Value, json};
 
 use crate::support::{Says, Service};
@@ -91,7 +91,7 @@ fn each_mistake_says_where_it_is_and_what_is_allowed() {
 }
 
 #[test]
-fn values_of_wrong_types_are_shown_in_words() {
+fn values_of_wrong_types_are_shown_together_in_words() {
     let limit = json!({
         "unit": "day", "requests_per_unit": 5, "unlimited": false, "name": "n",
         "replaces": [{ "name": "other" }],
@@ -116,13 +116,24 @@ fn values_of_wrong_types_are_shown_in_words() {
         errors.iter().map(shown).collect()
     };
     assert_eq!(mistakes(&file), Vec::<String>::new());
-    let mut found = 0;
+    let (mut found, mut last): (usize, Option<(Wrong, Vec<String>)>) = (0, None);
     for wrong in wrong_shapes(&file) {
-        let shown = mistakes(&wrong.in_document(&file));
-        assert_eq!(word_of_rust(&shown.concat()), None, "{wrong:?}: {shown:?}");
+        let document = wrong.in_document(&file);
+        let alone = mistakes(&document);
+        assert_eq!(word_of_rust(&alone.concat()), None, "{wrong:?}: {alone:?}");
         // A value of the right type that is not allowed is found later.
-        let is_of_form = |it: &String| it.starts_with("found ") || it.starts_with("unknown field ");
-        found += usize::from(shown.iter().any(is_of_form));
+        if !alone.iter().any(|it| it.starts_with("found ") || it.starts_with("unknown field ")) {
+            continue;
+        }
+        found += 1;
+        if let Some((other, before)) = last.filter(|(it, _)| it.is_apart_from(&wrong)) {
+            let (mut both, mut expected) =
+                (mistakes(&other.in_document(&document)), [before, alone.clone()].concat());
+            both.sort();
+            expected.sort();
+            assert_eq!(both, expected, "{wrong:?} and {other:?}");
+        }
+        last = Some((wrong, alone));
     }
     assert!(found > 120, "{found}");
 }

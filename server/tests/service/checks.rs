@@ -1,6 +1,6 @@
 //! Checks, looks and resets.
 
-use plimsoll_testing::shapes::{word_of_rust, wrong_shapes};
+use plimsoll_testing::shapes::{Wrong, word_of_rust, wrong_shapes};
 use serde_json::json;
 
 use crate::support::{Service, requests_are_described, send};
@@ -136,9 +136,9 @@ fn a_reset_gives_a_key_all_of_its_units() {
     assert_eq!(service.check("demo", "alice", 5).status, 200);
 }
 
-/// A body of wrong types is refused with its first mistake, in words for people who do not know Rust.
+/// A body of wrong types is refused with all of its mistakes, in words for people who do not know Rust.
 #[test]
-fn bodies_of_wrong_types_are_refused_in_words() {
+fn bodies_of_wrong_types_are_refused_with_all_mistakes_in_words() {
     let service = Service::start(&[]);
     let charge = json!({"policy": "demo", "key": "alice", "cost": 1, "shadow": false});
     let charges = json!({"charges": [charge], "on_failure": "deny"});
@@ -149,6 +149,7 @@ fn bodies_of_wrong_types_are_refused_in_words() {
         ("/v1/slots/release", json!({"slot": "text"})),
         ("/v1/settle", json!({"receipt": "text", "units": {"demo": 1}})),
     ] {
+        let mut last: Option<(Wrong, String)> = None;
         for wrong in wrong_shapes(&body) {
             let document = wrong.in_document(&body);
             let reply = service.post(path, &document.to_string());
@@ -159,6 +160,13 @@ fn bodies_of_wrong_types_are_refused_in_words() {
             }
             assert_eq!(word_of_rust(&detail), None, "{path}: {wrong:?}: {detail}");
             refused += 1;
+            if let Some((other, before)) = last.filter(|(it, _)| it.is_apart_from(&wrong)) {
+                let both = service.post(path, &other.in_document(&document).to_string());
+                let both = both.json()["detail"].as_str().unwrap_or_default().to_owned();
+                let has_all = [&before, &detail].iter().all(|it| both.contains(&***it));
+                assert!(has_all, "{path}: {wrong:?} and {other:?}: {both}");
+            }
+            last = Some((wrong, detail));
         }
     }
     assert!(refused > 100, "{refused}");

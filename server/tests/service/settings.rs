@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use plimsoll_server::settings::Flags;
 use plimsoll_testing::{
     servers::directory,
-    shapes::{word_of_rust, wrong_shapes},
+    shapes::{Wrong, word_of_rust, wrong_shapes},
 };
 use serde_json::{Map, Value};
 
@@ -259,28 +259,47 @@ fn toml(value: &Value) -> Option<String> {
     })
 }
 
-/// Returns the mistake of a settings file without its place, or an empty text if there is none.
-fn mistake_of(settings: &Value, file: &Path) -> Option<String> {
+/// Returns the mistakes of a settings file, without their places.
+fn mistakes_of(settings: &Value, file: &Path) -> Option<Vec<String>> {
     let fields = settings.as_object().expect("a table").iter();
     let lines = fields.map(|(name, value)| Some(format!("{name} = {}\n", toml(value)?)));
     fs::write(file, lines.collect::<Option<String>>()?).expect("written");
     let flags = Flags::parse_from(["plimsoll-server", "--settings", file.to_str()?]);
-    let Err(error) = flags.expect("flags").settings() else { return Some(String::new()) };
+    let Err(error) = flags.expect("flags").settings() else { return Some(Vec::new()) };
     let error = error.to_string();
-    let lines = error.lines().filter(|line| !line.contains("-->"));
-    Some(lines.map(str::trim).collect::<Vec<_>>().join("\n"))
+    let without_place = |mistake: &str| {
+        let lines = mistake.lines().filter(|line| !line.contains("-->"));
+        lines.map(str::trim).collect::<Vec<_>>().join("\n")
+    };
+    Some(error.split("\n\n").map(without_place).collect())
 }
 
 #[test]
-fn settings_of_wrong_types_are_shown_in_words() {
+fn settings_of_wrong_types_are_shown_together_in_words() {
     let (file, settings) = (directory().join("settings.toml"), every_setting());
-    assert_eq!(mistake_of(&settings, &file).as_deref(), Some(""));
-    let mut found = 0;
+    assert_eq!(mistakes_of(&settings, &file), Some(Vec::new()));
+    let (mut found, mut last): (usize, Option<(Wrong, Vec<String>)>) = (0, None);
     for wrong in wrong_shapes(&settings) {
-        let mistake = mistake_of(&wrong.in_document(&settings), &file).unwrap_or_default();
-        assert_eq!(word_of_rust(&mistake), None, "{wrong:?}: {mistake}");
-        // A value of the right type that is not allowed is found later.
-        found += usize::from(mistake.starts_with("error: "));
+        let document = wrong.in_document(&settings);
+        let Some(alone) = mistakes_of(&document, &file).filter(|it| !it.is_empty()) else {
+            continue;
+        };
+        assert_eq!(word_of_rust(&alone.concat()), None, "{wrong:?}: {alone:?}");
+        if !alone[0].starts_with("error: ") {
+            // A value of the right type that is not allowed is found later.
+            continue;
+        }
+        found += 1;
+        if let Some((other, mistakes)) = last.filter(|(other, _)| other.is_apart_from(&wrong)) {
+            let (mut both, mut expected) = (
+                mistakes_of(&other.in_document(&document), &file).expect("TOML"),
+                [mistakes, alone.clone()].concat(),
+            );
+            both.sort();
+            expected.sort();
+            assert_eq!(both, expected, "{wrong:?} and {other:?}");
+        }
+        last = Some((wrong, alone));
     }
     assert!(found > 250, "{found}");
 }

@@ -87,6 +87,10 @@ impl<'de> Deserializer<'de> for &'de Node {
                 visitor.visit_enum(Variant { name: self, value: None })
             }
             Value::Table(fields) => match &fields[..] {
+                // The mistake was found before.
+                [(name, value)] if name.is_wrong() || value.is_wrong() => {
+                    Err(Mistake { is_known: true, ..Mistake::default() })
+                }
                 [(name, value)] => visitor.visit_enum(Variant { name, value: Some(value) }),
                 _ => {
                     let found = format!("found a table of {} fields", fields.len());
@@ -116,11 +120,15 @@ impl<'de> SeqAccess<'de> for Items<'de> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, Mistake> {
-        let Some(item) = self.items.get(self.index) else { return Ok(None) };
-        let index = self.index;
-        self.index += 1;
-        let read = seed.deserialize(item).map(Some);
-        read.map_err(|mistake| item.blame(mistake).inside(&format!("[{index}]")))
+        while let Some(item) = self.items.get(self.index) {
+            let index = self.index;
+            self.index += 1;
+            if !item.is_wrong() {
+                let read = seed.deserialize(item).map(Some);
+                return read.map_err(|mistake| item.blame(mistake).inside(&format!("[{index}]")));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -137,12 +145,16 @@ impl<'de> MapAccess<'de> for Fields<'de> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, Mistake> {
-        let Some((field, rest)) = self.fields.split_first() else { return Ok(None) };
-        (self.fields, self.value) = (rest, Some(field));
-        let (name, _) = field;
-        let read = seed.deserialize(name).map(Some).map_err(|mistake| name.blame(mistake));
-        // The start of the line may belong to the value before it, whatever that is.
-        read.map_err(|it| if name.text().is_some() { it } else { it.secret() })
+        while let Some((field, rest)) = self.fields.split_first() {
+            (self.fields, self.value) = (rest, Some(field));
+            let (name, value) = field;
+            if !name.is_wrong() && !value.is_wrong() {
+                let read = seed.deserialize(name).map(Some).map_err(|mistake| name.blame(mistake));
+                // The start of the line may belong to the value before it, whatever that is.
+                return read.map_err(|it| if name.text().is_some() { it } else { it.secret() });
+            }
+        }
+        Ok(None)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Mistake> {

@@ -19,6 +19,12 @@ pub struct Mistake {
     pub(in crate::config) path: Box<str>,
     /// True if the [mistake](Mistake) is in a table, or in a text, that may have a secret.
     pub(in crate::config) is_secret: bool,
+    /// The name of a field that is missing.
+    pub(super) missing: Option<&'static str>,
+    /// True if the mistake has a place: a [`Node`](super::Node) that is wrong.
+    pub(super) is_blamed: bool,
+    /// True if the mistake follows from another one.
+    pub(super) is_known: bool,
 }
 
 /// Words in the names of fields whose values are secret, or have a password.
@@ -199,6 +205,13 @@ impl fmt::Display for Mistake {
 
 impl std::error::Error for Mistake {}
 
+/// The mistakes of a text that has one, for [`ConfigError::new`](crate::ConfigError::new).
+impl From<Mistake> for Vec<Mistake> {
+    fn from(mistake: Mistake) -> Self {
+        vec![mistake]
+    }
+}
+
 impl Error for Mistake {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::new(message)
@@ -246,6 +259,7 @@ impl Error for Mistake {
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self::new(format_args!("the field `{field}` is missing"))
+        let mistake = Self::new(format_args!("the field `{field}` is missing"));
+        Self { missing: Some(field), ..mistake }
     }
 }

@@ -19,5 +19,5 @@ pub(super) use self::{
     at::Entries,
     mistake::may_have_secret,
     node::Node,
-    parse::{parse, read_node},
+    parse::{MAX_MISTAKES, parse, read_node},
 };

@@ -1,14 +1,17 @@
 //! The tree of values.
 
-use std::ops::Range;
+use std::{cell::Cell, ops::Range};
 
-use super::Mistake;
+use super::{Mistake, mistake::nearest};
 
 /// A value, and its place in the text in bytes.
 #[derive(Debug, PartialEq)]
 pub(in crate::config) struct Node {
     pub(super) value: Value,
     pub(super) span: Range<usize>,
+    /// True if a [mistake](Mistake) was found in it. Its table or list is then read without it, which shows the
+    /// mistakes of the others.
+    is_wrong: Cell<bool>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -43,12 +46,29 @@ impl Node {
     }
 
     pub(super) fn new(value: Value, span: Range<usize>) -> Self {
-        Self { value, span }
+        Self { value, span, is_wrong: Cell::new(false) }
+    }
+
+    /// Returns whether a [mistake](Mistake) was found in this value, and not in another value inside of it.
+    pub(super) fn is_wrong(&self) -> bool {
+        self.is_wrong.get()
     }
 
     /// Returns a mistake with this value as its place, unless a value inside of this one is its place.
     pub(super) fn blame(&self, mut mistake: Mistake) -> Mistake {
+        if mistake.is_blamed {
+            return mistake;
+        }
+        self.is_wrong.set(true);
+        mistake.is_blamed = true;
         mistake.span.get_or_insert_with(|| self.span.clone());
+        if let (Some(missing), Value::Table(fields)) = (mistake.missing, &self.value) {
+            // The field is there, but its name or its value is wrong, which was found before.
+            mistake.is_known = fields.iter().any(|(name, value)| {
+                let is_wrong = name.is_wrong() || value.is_wrong();
+                is_wrong && name.text().is_some_and(|it| nearest(it, [missing]).is_some())
+            });
+        }
         mistake
     }
 

@@ -5,6 +5,9 @@ use serde::de::DeserializeOwned;
 use super::{Mistake, Node, json, mistake::may_have_secret, node::Value, toml, yaml};
 use crate::config::format::Format;
 
+/// The most [mistakes](Mistake) of a text.
+pub(in crate::config) const MAX_MISTAKES: usize = 20;
+
 /// Reads a text into a type of the program, whose fields may be [`At`](super::At).
 ///
 /// ```
@@ -17,22 +20,39 @@ use crate::config::format::Format;
 /// }
 ///
 /// let text = "workers: 3\nwrokers: 4\n";
-/// let mistake = document::read::<Settings>(text, Format::Yaml).unwrap_err();
-/// let error = ConfigError::new(mistake, "settings.yaml", text);
+/// let mistakes = document::read::<Settings>(text, Format::Yaml).unwrap_err();
+/// let error = ConfigError::new(mistakes, "settings.yaml", text);
 /// assert_eq!((error.line(), error.column()), (Some(2), Some(1)));
 /// assert!(error.to_string().ends_with("= allowed: `workers`\n   = help: did you mean `workers`?"));
 /// ```
 ///
 /// # Errors
 ///
-/// Returns an error if the text does not have the format, or has a value that is not of this type.
-pub fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Mistake> {
+/// Returns an error if the text does not have the format. If it has, and is not of this type, returns the
+/// [mistakes](Mistake) of all its values in the order of the text, at most 20.
+pub fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Vec<Mistake>> {
     read_node(&parse(text, format)?)
 }
 
 /// Reads a tree into a type, like [`read`].
-pub(in crate::config) fn read_node<T: DeserializeOwned>(node: &Node) -> Result<T, Mistake> {
-    T::deserialize(node).map_err(|mistake| node.blame(mistake))
+///
+/// # Errors
+///
+/// Returns the mistakes of all values that are not of this type, at most 20.
+pub(in crate::config) fn read_node<T: DeserializeOwned>(node: &Node) -> Result<T, Vec<Mistake>> {
+    let mut mistakes = Vec::new();
+    while !node.is_wrong() && mistakes.len() < MAX_MISTAKES {
+        match T::deserialize(node) {
+            Ok(value) if mistakes.is_empty() => return Ok(value),
+            Ok(_) => break,
+            // The value is wrong now, so it is left out the next time.
+            Err(mistake) => mistakes.extend(Some(node.blame(mistake)).filter(|it| !it.is_known)),
+        }
+    }
+    mistakes.sort_by_key(|mistake| mistake.span.as_ref().map(|span| span.start));
+    // The aliases of a value repeat its mistakes.
+    mistakes.dedup_by(|one, other| (&one.span, &one.message) == (&other.span, &other.message));
+    Err(mistakes)
 }
 
 /// Parses a text.

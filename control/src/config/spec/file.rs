@@ -229,9 +229,9 @@ mod tests {
                 "{\"policies\": {\"a\": \"1/s\"}, \"rules\": [\n{ \"polciy\": \"a\" }]}",
             ),
         ] {
-            let mistake = read::<FileSpec>(text, format).unwrap_err();
-            let found = text[mistake.span.clone().unwrap()].trim_matches('"');
-            let nearest = mistake.nearest.as_deref();
+            let mistakes = read::<FileSpec>(text, format).unwrap_err();
+            let found = text[mistakes[0].span.clone().unwrap()].trim_matches('"');
+            let nearest = mistakes[0].nearest.as_deref();
             assert_eq!((found, nearest), ("polciy", Some("policy")), "{format}");
         }
     }

@@ -63,7 +63,7 @@ impl<'o> Builder<'o> {
     /// Adds the limits of a file, or its [mistakes](Mistake).
     pub(super) fn add(&mut self, name: &str, format: Format, text: &str) {
         let mistakes = match document::read::<Option<FileSpec>>(text, format) {
-            Err(mistake) => vec![misplaced(mistake, text)],
+            Err(mistakes) => mistakes.into_iter().map(|it| misplaced(it, text)).collect(),
             // A file of comments has no value.
             Ok(spec) => self.add_domain(text, &spec.unwrap_or_default()),
         };
