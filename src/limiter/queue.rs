@@ -54,8 +54,6 @@ struct KeyQueue {
     places: VecDeque<Place>,
     /// The units for which the tasks that have left from the front have waited.
     front: u128,
-    /// True while the first task waits for the store to answer again.
-    is_store_down: bool,
 }
 
 #[derive(Debug)]
@@ -189,38 +187,18 @@ impl Turn<'_> {
         while !self.is_first() {
             require_timer()?;
             let turn = timeout_at(deadline, self.turn.notified());
-            turn.await.map_err(|_| self.missed())?;
+            turn.await.map_err(|_| {
+                let message = "other tasks waited for the same key until the deadline";
+                Error::new(ErrorKind::Deadline, message)
+            })?;
         }
         Ok(())
-    }
-
-    /// Tells the tasks behind this one why they wait.
-    pub(super) fn set_store_down(&self, is_down: bool) {
-        let mut waiting = self.queue.lock();
-        for id in &self.ids {
-            if let Some(queue) = waiting.queues.get_mut(id) {
-                queue.is_store_down = is_down;
-            }
-        }
     }
 
     fn is_first(&self) -> bool {
         let waiting = self.queue.lock();
         let first = |id| waiting.queues.get(id).and_then(|queue| queue.places.front());
         self.ids.iter().all(|id| first(id).is_none_or(|place| place.ticket == self.ticket))
-    }
-
-    /// Returns the error of a task whose turn did not come until its deadline.
-    fn missed(&self) -> Error {
-        let waiting = self.queue.lock();
-        let is_down = |id| waiting.queues.get(id).is_some_and(|queue| queue.is_store_down);
-        let (kind, message) = match self.ids.iter().any(is_down) {
-            true => (ErrorKind::Unavailable, "the store did not answer until the deadline"),
-            false => {
-                (ErrorKind::Deadline, "other tasks waited for the same key until the deadline")
-            }
-        };
-        Error::new(kind, message)
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
     outcome::{BodySettlement, DenialBody, ResponseBody, Settlement},
     policy::{Charges, FailurePolicy},
     remote::{Call, Step},
-    rule::{RequestCharges, RequestFn, ResponseHooks, Rule, Rules, route},
+    rule::{RequestCharges, RequestFn, ResponseHooks, Rules, route},
     telemetry::{self, Announcement, FirstRequests},
 };
 
@@ -126,9 +126,8 @@ impl Decider {
     /// Reports the limits, the store and its resilience, once for each layer.
     pub(super) fn announce(&self) {
         self.announcement.make(|| {
-            let rules: Vec<_> = self.rules.iter().map(Rule::description).collect();
             let off = if self.enabled { "" } else { "switched off: " };
-            format!("{off}{}; store {}", rules.join(", "), self.limiter.description())
+            format!("{off}{}; store {}", self.rules.description(), self.limiter.description())
         });
     }
 

@@ -327,12 +327,7 @@ impl Rule {
         let Some(key) = identity.key() else { return Ok(None) };
         let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
         let charge = self.policy.charge(parts, key, cost);
-        Ok(Some(if self.adapts_charges() { self.adapt(charge, parts) } else { charge }))
-    }
-
-    /// Returns whether the charges of this rule are not those that its policy makes by default.
-    fn adapts_charges(&self) -> bool {
-        self.shadow || self.on_failure.is_some() || self.quota.is_some()
+        Ok(Some(self.adapt(charge, parts)))
     }
 
     fn adapt<'r>(&self, mut charge: Charge<'r>, parts: &Parts) -> Charge<'r> {
@@ -376,7 +371,7 @@ impl Rule {
     /// Returns the policy with its quota, and the special properties of the rule, as text.
     pub(crate) fn description(&self) -> String {
         let policy = self.policy.description();
-        let mut text = match (self.shadow, self.reaction()) {
+        let mut text = match (self.shadow, self.on_failure.unwrap_or_default()) {
             (true, _) => format!("{policy} (shadow)"),
             (false, OnFailure::Allow) => format!("{policy} (allows if the store fails)"),
             (false, OnFailure::Deny) => format!("{policy} (denies if the store fails)"),
@@ -386,10 +381,6 @@ impl Rule {
             text = format!("{text}, {} (trial)", trial.description());
         }
         text
-    }
-
-    fn reaction(&self) -> OnFailure {
-        self.on_failure.unwrap_or_default()
     }
 
     /// Returns the adjustment of the charge by the response, if there is one.

@@ -1,7 +1,5 @@
 //! The rules of a layer.
 
-use std::ops::Deref;
-
 use http::request::Parts;
 
 use super::{MissingPeer, RequestCharges, Rule};
@@ -83,6 +81,11 @@ impl Rules {
         self.rules.push(rule);
     }
 
+    /// Returns the policies of the rules, with their quotas, as text.
+    pub(crate) fn description(&self) -> String {
+        self.rules.iter().map(Rule::description).collect::<Vec<_>>().join(", ")
+    }
+
     /// Makes every rule a shadow.
     pub(crate) fn shadow(&mut self) {
         self.rules = self.rules.drain(..).map(Rule::shadow).collect();
@@ -98,14 +101,6 @@ impl Rules {
         let rules = self.rules.iter().filter(|rule| rule.applies_to(request));
         let charges = RequestCharges::new(rules, request);
         charges.map_err(|_| Error::new(ErrorKind::Invalid, MissingPeer::TEXT))
-    }
-}
-
-impl Deref for Rules {
-    type Target = [Rule];
-
-    fn deref(&self) -> &[Rule] {
-        &self.rules
     }
 }
 

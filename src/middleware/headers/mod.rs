@@ -11,5 +11,5 @@ mod x_ratelimit;
 pub use self::{headers::Headers, x_ratelimit::ResetFormat};
 pub(super) use self::{
     headers::ResponseHeaders,
-    value::{is_estimate, number, retry_after, whole_seconds, with_jitter},
+    value::{is_estimate, number, retry_after, with_jitter},
 };

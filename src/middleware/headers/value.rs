@@ -46,7 +46,7 @@ pub(super) fn window_seconds(standing: &Standing) -> u64 {
 }
 
 /// Rounds microseconds up to whole seconds, at least 1.
-pub(in crate::middleware) fn whole_seconds(micros: u64) -> u64 {
+pub(super) fn whole_seconds(micros: u64) -> u64 {
     micros.div_ceil(1_000_000).max(1)
 }
 

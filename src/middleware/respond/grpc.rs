@@ -11,14 +11,7 @@ use http::{
 };
 
 use super::{Rejection, RejectionKind, rejection::violations};
-use crate::{
-    clock::micros,
-    decision::Denied,
-    middleware::headers::{number, whole_seconds},
-    outcome::DenialBody,
-    random,
-    rule::MissingPeer,
-};
+use crate::{decision::Denied, middleware::headers::number, outcome::DenialBody, random};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -69,23 +62,13 @@ struct GrpcStatus {
 impl GrpcStatus {
     fn of(rejection: &Rejection<'_>) -> Self {
         let denied = rejection.denied();
-        let mut wait = None;
-        let (code, message) = match rejection.kind() {
-            RejectionKind::OverQuota => {
-                wait = denied.and_then(Denied::retry_after);
-                let retry =
-                    wait.map(|wait| format!("; retry in {} s", whole_seconds(micros(wait))));
-                (RESOURCE_EXHAUSTED, ["quota exceeded", &retry.unwrap_or_default()].concat())
-            }
-            RejectionKind::OverCapacity => {
-                (FAILED_PRECONDITION, "the cost exceeds what the quota can ever hold".to_owned())
-            }
-            RejectionKind::Unavailable => {
-                wait = Some(Duration::from_secs(1));
-                (UNAVAILABLE, "the request cannot be admitted at the moment".to_owned())
-            }
-            RejectionKind::NoPeer => (INTERNAL, MissingPeer::TEXT.to_owned()),
+        let (code, wait) = match rejection.kind() {
+            RejectionKind::OverQuota => (RESOURCE_EXHAUSTED, denied.and_then(Denied::retry_after)),
+            RejectionKind::OverCapacity => (FAILED_PRECONDITION, None),
+            RejectionKind::Unavailable => (UNAVAILABLE, Some(Duration::from_secs(1))),
+            RejectionKind::NoPeer => (INTERNAL, None),
         };
+        let message = rejection.detail(&mut itoa::Buffer::new()).concat();
         let wait = wait.map(|wait| wait.saturating_add(random::part_of(rejection.jitter())));
         let details = details(code, &message, wait, denied);
         Self { code, message, details, pushback: wait.filter(|_| denied.is_some()) }
