@@ -134,7 +134,7 @@ impl Decider {
     /// Decides a request, if the answer of the store is ready. Otherwise the caller [polls](Self::poll) for the decision.
     pub(super) fn decide(&self, parts: &mut Parts) -> FirstStep {
         if !self.enabled || self.is_exempt(parts) {
-            return FirstStep::Decided(self.pass(parts));
+            return FirstStep::Decided(Admission::Admitted(ResponseChange::default()));
         }
         self.check(parts)
     }
@@ -167,7 +167,7 @@ impl Decider {
             return FirstStep::Decided(Admission::Rejected(response));
         };
         if charges.is_empty() {
-            return FirstStep::Decided(self.pass(parts));
+            return FirstStep::Decided(Admission::Admitted(ResponseChange::default()));
         }
         misuse::find_second_charge(&self.first_requests, &self.limiter, &charges, sum, parts);
         if !self.delay.is_zero() {
@@ -196,15 +196,6 @@ impl Decider {
         let exempt = |parts: &Parts| self.exempt.iter().any(|exempt| exempt(parts));
         // The exemption of a path does not exempt other spellings, which may reach another route.
         exempt(parts) && (!route::has_other_spelling(parts) || route::exactly(parts, exempt))
-    }
-
-    /// Admits a request that was not decided.
-    fn pass(&self, parts: &mut Parts) -> Admission {
-        // Handlers see that nothing was decided, unless an outer layer has decided something.
-        if self.visible && parts.extensions.get::<Decisions>().is_none() {
-            parts.extensions.insert(Decisions::default());
-        }
-        Admission::Admitted(ResponseChange::default())
     }
 
     /// Decides a request with the reply of the store.
@@ -251,7 +242,7 @@ impl Decider {
         let admitted = policy.admits(error);
         telemetry::check_failed(error, admitted);
         match admitted {
-            true => self.pass(parts),
+            true => Admission::Admitted(ResponseChange::default()),
             false => {
                 let rejection = Rejection::unavailable(self.jitter);
                 Admission::Rejected(self.denial_format.respond(rejection, parts))

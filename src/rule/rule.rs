@@ -98,25 +98,12 @@ impl Rule {
         F: Fn(&Parts) -> K + Send + Sync + 'static,
         K: IntoIdentity,
     {
-        Self::tiered_among(choose, [], identity)
+        let choice = PolicyChoice::PerRequest { choose: Arc::new(choose), known: Vec::new() };
+        Self::with_choice(choice, identity)
     }
 
-    /// Creates a rule with a closure that chooses one of the policies `known`.
-    pub(super) fn tiered_among<C, F, K>(
-        choose: C,
-        known: impl IntoIterator<Item = Policy>,
-        identity: F,
-    ) -> Self
-    where
-        C: Fn(&Parts) -> Policy + Send + Sync + 'static,
-        F: Fn(&Parts) -> K + Send + Sync + 'static,
-        K: IntoIdentity,
-    {
-        let known = known.into_iter().collect();
-        Self::with_choice(PolicyChoice::PerRequest { choose: Arc::new(choose), known }, identity)
-    }
-
-    fn with_choice<F, K>(policy: PolicyChoice, identity: F) -> Self
+    /// Creates a rule whose policy is chosen in this way.
+    pub(super) fn with_choice<F, K>(policy: PolicyChoice, identity: F) -> Self
     where
         F: Fn(&Parts) -> K + Send + Sync + 'static,
         K: IntoIdentity,

@@ -1,10 +1,10 @@
 //! Policies by tier.
 
-use std::borrow::Borrow;
+use std::{borrow::Borrow, sync::Arc};
 
 use http::request::Parts;
 
-use super::Rule;
+use super::{Rule, policy_choice::PolicyChoice};
 use crate::{key::IntoIdentity, policy::Policy};
 
 /// A table of [`Policy`]s by tier, with a policy for all other requests.
@@ -95,8 +95,9 @@ impl<T: PartialEq> Tiers<T> {
         K: IntoIdentity,
         T: Send + Sync + 'static,
     {
-        let policies = self.policies();
-        Rule::tiered_among(self.chosen_by(tier), policies, identity)
+        let known = self.policies();
+        let choose = Arc::new(self.chosen_by(tier));
+        Rule::with_choice(PolicyChoice::PerRequest { choose, known }, identity)
     }
 
     /// Returns all policies, and the one for all other requests at the end. Several tiers may have one policy.
