@@ -110,18 +110,14 @@ reports! { feature "tracing";
         }
     }
 
-    /// Reports a change of a breaker's state. Opening is a warning, unless it follows a failed probe.
-    /// `node` is the number of the breaker's node, if the store has several.
-    pub(crate) fn breaker_changed(before: &str, after: &str, node: Option<u32>) {
+    /// Reports that a breaker has opened or closed. `node` is the number of its node, if the store has
+    /// several.
+    pub(crate) fn breaker_changed(is_open: bool, node: Option<u32>) {
         const BREAKER_CHANGED: &str = "the store's breaker has changed";
-        match (before, after) {
-            ("half-open", "open") | (_, "half-open") => {
-                tracing::debug!(target: "plimsoll", breaker = after, node, "{BREAKER_CHANGED}");
-            }
-            (_, "open") => {
-                tracing::warn!(target: "plimsoll", breaker = after, node, "{BREAKER_CHANGED}");
-            }
-            _ => tracing::info!(target: "plimsoll", breaker = after, node, "{BREAKER_CHANGED}"),
+        if is_open {
+            tracing::warn!(target: "plimsoll", breaker = "open", node, "{BREAKER_CHANGED}");
+        } else {
+            tracing::info!(target: "plimsoll", breaker = "closed", node, "{BREAKER_CHANGED}");
         }
     }
 
