@@ -1,6 +1,6 @@
 //! Policies by tier.
 
-use std::{borrow::Borrow, sync::Arc};
+use std::sync::Arc;
 
 use http::request::Parts;
 
@@ -74,17 +74,6 @@ impl<T: PartialEq> Tiers<T> {
         self
     }
 
-    /// Returns the [`Policy`] of a tier, or the policy for all other requests.
-    #[must_use]
-    pub fn policy<Q>(&self, tier: Option<&Q>) -> &Policy
-    where
-        T: Borrow<Q>,
-        Q: PartialEq + ?Sized,
-    {
-        let found = tier.and_then(|tier| self.tiers.iter().find(|(it, _)| it.borrow() == tier));
-        found.map_or(&self.otherwise, |(_, policy)| policy)
-    }
-
     /// Creates a [`Rule`] with the policy of each request's tier. `tier` returns the tier of a request, for
     /// example from an extension that an earlier layer inserts. `identity` returns who is charged, as in
     /// [`Rule::new`].
@@ -96,8 +85,12 @@ impl<T: PartialEq> Tiers<T> {
         T: Send + Sync + 'static,
     {
         let known = self.policies();
-        let choose = Arc::new(self.chosen_by(tier));
-        Rule::with_choice(PolicyChoice::PerRequest { choose, known }, identity)
+        let choose = move |parts: &Parts| {
+            let tier = tier(parts);
+            let found = self.tiers.iter().find(|(it, _)| Some(it) == tier.as_ref());
+            found.map_or(&self.otherwise, |(_, policy)| policy).clone()
+        };
+        Rule::with_choice(PolicyChoice::PerRequest { choose: Arc::new(choose), known }, identity)
     }
 
     /// Returns all policies, and the one for all other requests at the end. Several tiers may have one policy.
@@ -109,15 +102,5 @@ impl<T: PartialEq> Tiers<T> {
             }
         }
         policies
-    }
-
-    /// Returns a closure that chooses the policy of each request, for [`Rule::tiered`]. [`rule`](Self::rule)
-    /// makes a rule at once, and its policies are in the [start line](crate::RateLimitLayer#first-start).
-    pub fn chosen_by<F>(self, tier: F) -> impl Fn(&Parts) -> Policy + Send + Sync + 'static
-    where
-        F: Fn(&Parts) -> Option<T> + Send + Sync + 'static,
-        T: Send + Sync + 'static,
-    {
-        move |parts: &Parts| self.policy(tier(parts).as_ref()).clone()
     }
 }
