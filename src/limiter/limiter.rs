@@ -334,7 +334,7 @@ impl Limiter {
     /// refused until enough units have come back:
     ///
     /// - The [bounds](crate#choosing-an-algorithm) of the algorithms count the units of checks, not
-    ///   those of penalties.
+    ///   the units of penalties.
     /// - The debt of a [token bucket](crate::Algorithm::TokenBucket) is at most `burst + limit` units.
     ///   So the key has free units again one window after the last penalty, whatever its cost was.
     /// - If a key has no units left, this process refunds as many of those that it has
@@ -388,7 +388,7 @@ impl Limiter {
     ///   [`unblock`](Self::unblock) the key first.
     /// - [`unblock`](Self::unblock) and [`reset`](Self::reset) lift the block.
     /// - The key keeps the units that it has spent. They come back during the block, and can be
-    ///   refunded. Forced charges, such as those of [`penalize`](Self::penalize), also spend units
+    ///   refunded. Forced charges, such as by [`penalize`](Self::penalize), also spend units
     ///   during the block.
     /// - If the clock of the store is set back, the rest of the block is at most `duration`.
     /// - The block ends when the policy gets another [algorithm](crate::Algorithm), because the key

@@ -241,13 +241,11 @@ impl Decider {
     fn fail(&self, policy: FailurePolicy, error: &Error, parts: &mut Parts) -> Admission {
         let admitted = policy.admits(error);
         telemetry::check_failed(error, admitted);
-        match admitted {
-            true => Admission::Admitted(ResponseChange::default()),
-            false => {
-                let rejection = Rejection::unavailable(self.jitter);
-                Admission::Rejected(self.denial_format.respond(rejection, parts))
-            }
+        if admitted {
+            return Admission::Admitted(ResponseChange::default());
         }
+        let rejection = Rejection::unavailable(self.jitter);
+        Admission::Rejected(self.denial_format.respond(rejection, parts))
     }
 
     fn deny(

@@ -63,7 +63,7 @@ impl Decisions {
         chain.filter_map(|decided| decided.0.as_deref()).map(|chain| &chain.decision)
     }
 
-    /// Returns the [`Outcome`] that decided, of all layers: that of the refused charge with the longest
+    /// Returns the [`Outcome`] that decided, of all layers: of the refused charge with the longest
     /// wait if a layer has denied the request, and otherwise the one with the fewest units left.
     #[must_use]
     pub fn binding(&self) -> Option<Outcome<'_>> {

@@ -97,10 +97,11 @@ reports! { feature "tracing";
         decision: &Decision<'_>,
         route: impl FnOnce() -> Option<&'r str>,
     ) {
-        let refused = |outcome: &Outcome<'_>| outcome.kind() == OutcomeKind::WouldDeny;
         let outcome = match decision {
             Decision::Denied(denied) => denied.binding(),
-            Decision::Allowed(allowed) => allowed.outcomes().iter().find(refused),
+            Decision::Allowed(allowed) => {
+                allowed.outcomes().iter().find(|it| it.kind() == OutcomeKind::WouldDeny)
+            }
         };
         if let Some(outcome) = outcome
             && tracing::enabled!(target: "plimsoll", tracing::Level::INFO)
@@ -155,7 +156,7 @@ fn denied(outcome: Outcome<'_>, decision: &Decision<'_>, route: Option<&str>, su
     let (standing, source) = (outcome.standing(), decision.source());
     let (policy, cost, key) =
         (outcome.policy().name(), outcome.charge().cost(), outcome.charge().key());
-    // The fallback decides by the share of this process, so there the used units are those of the share.
+    // The fallback decides by the share of this process, so there the used units are counted by the share.
     let share = (source == Source::Fallback).then(|| standing.limit());
     let limit = share.map_or(standing.limit(), |_| outcome.quota().capacity());
     let used = standing.limit().saturating_sub(standing.remaining());

@@ -82,7 +82,7 @@ impl Headers {
 
     /// Adds `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     ///
-    /// They show one [`Policy`](crate::Policy): the one that denied the request, or else the one
+    /// They show one [`Policy`](crate::Policy): the policy that denied the request, or else the policy
     /// with the fewest units left.
     #[must_use]
     pub const fn x_ratelimit(mut self, reset: ResetFormat) -> Self {

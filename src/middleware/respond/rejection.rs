@@ -91,7 +91,7 @@ const MIN_ESTIMATE_JITTER: Duration = Duration::from_secs(1);
 
 impl<'a> Rejection<'a> {
     /// Creates the rejection of a denied check, for a handler that checks a limit itself. Its
-    /// [response](Self::to_response) is the one that a [`RateLimitLayer`](crate::RateLimitLayer) gives to
+    /// [response](Self::to_response) is what a [`RateLimitLayer`](crate::RateLimitLayer) gives to
     /// a denied request: status 429 or 403, a problem document, `Retry-After`, `Cache-Control: no-store`
     /// and the rate limit `headers`.
     ///
@@ -130,9 +130,10 @@ impl<'a> Rejection<'a> {
         let seconds = retry_after(denied);
         let jitter = if is_estimate(denied) { jitter.max(MIN_ESTIMATE_JITTER) } else { jitter };
         let wait = seconds.map(|seconds| with_jitter(seconds, jitter));
-        let kind = match denied.is_over_capacity() {
-            true => RejectionKind::OverCapacity,
-            false => RejectionKind::OverQuota,
+        let kind = if denied.is_over_capacity() {
+            RejectionKind::OverCapacity
+        } else {
+            RejectionKind::OverQuota
         };
         let mut rejection = Self::new(kind, Some(denied), wait, jitter);
         headers.for_denied(denied).add_to(&mut rejection.headers);
@@ -339,7 +340,7 @@ mod axum {
     use super::Rejection;
     use crate::{decision::Denied, middleware::Headers};
 
-    /// The response is that of [`Rejection::of`] with [`Headers::default`].
+    /// The response is [`Rejection::of`] with [`Headers::default`].
     impl IntoResponse for Denied<'_> {
         fn into_response(self) -> Response {
             Rejection::of(&self, &Headers::default()).to_response().into_response()

@@ -47,7 +47,7 @@
 //!   route, other spellings are not considered.
 //! - **Otherwise, a limit applies to all spellings.** If axum has matched a route with a parameter
 //!   (`/{*rest}`), or nothing yet, a handler may treat two spellings as the same. So
-//!   [`only`](crate::Rule::only) also matches a path whose normal form is that of the text.
+//!   [`only`](crate::Rule::only) also matches a path with the same normal form as the text.
 //!   Percent-encoding is decoded, empty segments and `.` are removed, and `..` removes the segment
 //!   before it. A nested router removes its prefix first, and `..` at the start of the rest removes nothing.
 //!   So `/api/../login` matches `/login`, and also `/api/login`.
