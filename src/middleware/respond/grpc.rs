@@ -23,13 +23,9 @@ const FAILED_PRECONDITION: u8 = 9;
 const INTERNAL: u8 = 13;
 const UNAVAILABLE: u8 = 14;
 
-/// Returns the response to a gRPC or gRPC-Web request, and the rejection itself for any other request. It has no body,
-/// which both protocols allow (PROTOCOL-WEB.md, "Trailers-only responses").
-pub(super) fn respond<'a>(
-    rejection: Rejection<'a>,
-    parts: &Parts,
-) -> Result<Response<DenialBody>, Rejection<'a>> {
-    let Some(content_type) = content_type(parts) else { return Err(rejection) };
+/// Returns the response to a gRPC or gRPC-Web request. It has no body, which both protocols allow (PROTOCOL-WEB.md,
+/// "Trailers-only responses").
+pub(super) fn respond(rejection: Rejection<'_>, content_type: HeaderValue) -> Response<DenialBody> {
     let status = GrpcStatus::of(&rejection);
     let mut response = Response::new(DenialBody::Document(Bytes::new()));
     *response.headers_mut() = rejection.into_headers();
@@ -45,7 +41,7 @@ pub(super) fn respond<'a>(
     if let Ok(details) = HeaderValue::try_from(STANDARD_NO_PAD.encode(status.details)) {
         headers.insert(GRPC_STATUS_DETAILS, details);
     }
-    Ok(response)
+    response
 }
 
 /// The status of a rejected call.
@@ -193,7 +189,7 @@ static GRPC_WEB_FORMATS: [HeaderValue; 3] = [
 ///   (PROTOCOL-WEB.md, "HTTP wire protocols").
 /// - There is one content type. Its case and its parameters have no effect (RFC 9110, section
 ///   8.3.1).
-fn content_type(parts: &Parts) -> Option<HeaderValue> {
+pub(super) fn content_type(parts: &Parts) -> Option<HeaderValue> {
     if parts.method != Method::POST {
         return None;
     }
