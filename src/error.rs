@@ -176,12 +176,6 @@ impl Error {
         self.0.kind
     }
 
-    /// Returns whether a value from the caller is out of range: [`ErrorKind::Invalid`].
-    #[must_use]
-    pub fn is_invalid(&self) -> bool {
-        self.kind() == ErrorKind::Invalid
-    }
-
     /// Returns whether the store could not answer, for any reason.
     /// [`kind`](Self::kind) returns the reason.
     #[must_use]
@@ -202,18 +196,6 @@ impl Error {
     #[must_use]
     pub fn place(&self) -> &str {
         &self.0.place
-    }
-
-    /// Returns whether a deadline passed: [`ErrorKind::Deadline`].
-    #[must_use]
-    pub fn is_deadline(&self) -> bool {
-        self.kind() == ErrorKind::Deadline
-    }
-
-    /// Returns whether too many tasks wait already: [`ErrorKind::QueueFull`].
-    #[must_use]
-    pub fn is_queue_full(&self) -> bool {
-        self.kind() == ErrorKind::QueueFull
     }
 }
 

@@ -91,7 +91,7 @@ pub async fn a_mark_has_the_debt_of_a_token_bucket(fixture: Fixture) {
             let Decision::Allowed(allowed) = check(&fixture, policy, units).await else {
                 panic!("{policy:?} has units for {units}")
             };
-            marked.push(allowed.into_receipt().lines()[0].mark().parts()[1]);
+            marked.push(allowed.into_receipt().lines()[0].mark.0[1]);
         }
         let algorithm = policy.quota().algorithm();
         let has_debts = matches!(algorithm, Algorithm::TokenBucket { .. });

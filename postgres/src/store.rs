@@ -100,7 +100,10 @@ impl Store for PostgresStore {
     }
 
     fn traits(&self) -> Traits {
-        Traits::default().counting_leases().marking_debts()
+        let mut traits = Traits::default();
+        traits.counts_leases = true;
+        traits.marks_debts = true;
+        traits
     }
 
     fn description(&self) -> String {

@@ -180,14 +180,14 @@ impl Regions {
                 0 => StoreReply::new(Timestamp::default(), Source::Shared, []),
                 _ => replies.next().unwrap_or_else(|| Err(late()))?,
             };
-            let mut source = (first_trial > 0).then_some(decided.source());
-            let (mut time, mut lines) = (decided.time(), decided.charges().to_vec());
+            let mut source = (first_trial > 0).then_some(decided.source);
+            let (mut time, mut lines) = (decided.time, decided.charges().to_vec());
             for ((index, untouched), reply) in trials.into_iter().zip(untouched).zip(replies) {
                 // A trial that no store has decided denies nothing.
                 let mut line = untouched;
                 if let Ok(reply) = reply {
-                    time = time.max(reply.time());
-                    source = Some(combined(source, reply.source()));
+                    time = time.max(reply.time);
+                    source = Some(combined(source, reply.source));
                     line = reply.charges().first().copied().unwrap_or(untouched);
                 }
                 lines.insert(index, line);
@@ -227,7 +227,9 @@ impl Store for Regions {
     }
 
     fn status(&self) -> Status {
-        self.stores.region.status().with_home(self.stores.home.status())
+        let mut status = self.stores.region.status();
+        status.home = Some(Box::new(self.stores.home.status()));
+        status
     }
 
     fn description(&self) -> String {
@@ -236,7 +238,10 @@ impl Store for Regions {
 
     // `counts_leases` stays false: each part is leased by itself, and not the two together.
     fn traits(&self) -> Traits {
-        Traits::default().keeping_deadlines().protecting_itself()
+        let mut traits = Traits::default();
+        traits.keeps_deadlines = true;
+        traits.protects_itself = true;
+        traits
     }
 
     fn close(&self) -> Closing<'_> {
@@ -255,12 +260,12 @@ fn admits(charges: &[Charge<'_>], reply: &StoreReply) -> bool {
 
 /// Shows the limits of the whole quotas, and not those of the shares, unless the fallback has decided.
 fn with_whole_limits(charges: &[Charge<'_>], reply: StoreReply) -> StoreReply {
-    if reply.source() == Source::Fallback {
+    if reply.source == Source::Fallback {
         return reply;
     }
     let lines = charges.iter().zip(reply.charges()).map(|(charge, reply)| {
         let standing = with_limit(reply.standing, charge.quota().capacity());
         ChargeReply::new(reply.verdict, reply.units, standing, reply.mark)
     });
-    StoreReply::new(reply.time(), reply.source(), lines)
+    StoreReply::new(reply.time, reply.source, lines)
 }

@@ -134,12 +134,12 @@ impl<const FADE: u64> StateMachine for Periods<FADE> {
         self.last_charge = estimate.seen;
         carried::store(&mut self.carried, estimate.carried, self.last_charge, budget);
         let start = estimate.end - estimate.window;
-        Mark(start, carried::generation(&self.carried, start), 0)
+        Mark([start, carried::generation(&self.carried, start), 0])
     }
 
     fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
         let window = refund.quota.window_micros();
-        let Mark(start, generation, _) = refund.mark;
+        let Mark([start, generation, _]) = refund.mark;
         let (seen, end) = (now.as_micros().max(self.last_charge), start + window);
         let is_of_this_window = self.window == window
             && quota.window_micros() == window

@@ -107,7 +107,7 @@ impl UnitsInFlight {
     pub(super) fn hold(&self, receipt: Receipt) -> PermitId {
         let mut log = self.log.lock();
         let is_shorter =
-            receipt.lines().iter().any(|line| log.shorten_expiry(line.charge().quota().window()));
+            receipt.lines().iter().any(|line| log.shorten_expiry(line.charge.quota().window()));
         if log.is_idle {
             log.round = Instant::now();
         }
@@ -182,7 +182,7 @@ impl UnitsInFlight {
         }
         for line in receipt.into_lines() {
             if log.released.len() < MAX_WAITING {
-                let expires_at = now + line.charge().quota().window();
+                let expires_at = now + line.charge.quota().window();
                 log.released.push_back(Released { line, expires_at });
             }
         }
@@ -203,7 +203,7 @@ impl UnitsInFlight {
             }
         }
         drop(log);
-        batch.sort_by(|one, other| one.line.charge().key().cmp(other.line.charge().key()));
+        batch.sort_by(|one, other| one.line.charge.key().cmp(other.line.charge.key()));
         let expires_at = batch.iter().map(|released| released.expires_at).max()?;
         let lines = batch.into_iter().map(|released| released.line).collect();
         let receipt = Receipt::of_many(Timestamp::default(), Source::Shared, lines);
@@ -235,13 +235,13 @@ impl Log {
                 continue;
             };
             // A policy may have become a rate meanwhile, whose units are not renewed.
-            let in_force = |line: &ReceiptLine| line.charge().quota_in_force();
+            let in_force = |line: &ReceiptLine| line.charge.quota_in_force();
             let lines = held.receipt.lines().iter().filter(|line| in_force(line).is_concurrent());
             let Some(expiry) = lines.clone().map(|line| in_force(line).window()).min() else {
                 continue;
             };
             let age = now - held.since;
-            let is_local = held.receipt.source() == Source::Fallback && !age.is_zero();
+            let is_local = held.receipt.source == Source::Fallback && !age.is_zero();
             if is_local || age >= expiry / RENEWALS_PER_EXPIRY {
                 let charges = lines.map(renewal).collect();
                 held.renewing = Some(now);
@@ -254,7 +254,7 @@ impl Log {
 
 /// Returns the charge that renews the units of a line.
 fn renewal(line: &ReceiptLine) -> Charge<'static> {
-    line.charge().clone().with_cost(line.units()).renewing(line.mark().highest_bit())
+    line.charge.clone().with_cost(line.units).renewing(line.mark.highest_bit())
 }
 
 impl Drop for UnitsInFlight {

@@ -60,7 +60,7 @@ impl Drop for Permit {
         let Some(receipt) = self.id.and_then(|id| self.limiter.units.end(id)) else { return };
         match (self.limiter.memory(), self.name, receipt.lines()) {
             (Some(store), Some(name), [line]) => {
-                store.release_named(name, line.mark(), line.units());
+                store.release_named(name, line.mark, line.units);
             }
             _ => self.limiter.release(receipt),
         }

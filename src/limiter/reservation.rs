@@ -118,7 +118,7 @@ impl Reservation {
             });
         };
         let line = ReceiptLine::new(charge.into_owned(), *units, *mark);
-        let receipt = Receipt::new(reply.time(), reply.source(), [line]);
+        let receipt = Receipt::new(reply.time, reply.source, [line]);
         let permit = Permit::new(limiter, receipt, Some(name));
         Ok(Reserved::Held(Self { receipt: OnceLock::new(), permit }))
     }
@@ -180,7 +180,7 @@ async fn refund_both(mut refund: Receipt, permit: Permit) -> Result<u64, Error> 
     let limiter = &Arc::clone(&permit.limiter);
     let mut units = 0;
     if let Some(released) = permit.into_receipt() {
-        if released.source() == refund.source() {
+        if released.source == refund.source {
             refund.append(released);
         } else {
             units += refund_one(limiter, &released).await?;

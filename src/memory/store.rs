@@ -137,7 +137,7 @@ impl MemoryStore {
     /// Releases the units in flight of a receipt.
     pub(crate) fn release(&self, receipt: &Receipt) {
         for line in receipt.lines() {
-            self.release_named(self.name(line.charge()), line.mark(), line.units());
+            self.release_named(self.name(&line.charge), line.mark, line.units);
         }
     }
 
@@ -158,11 +158,11 @@ impl Store for MemoryStore {
     }
 
     fn traits(&self) -> Traits {
-        Traits::embedded().marking_debts()
+        Traits { is_embedded: true, marks_debts: true, ..Traits::default() }
     }
 
     fn status(&self) -> Status {
-        Status::new().with_memory(self.stats())
+        Status { memory: Some(self.stats()), ..Status::default() }
     }
 
     fn description(&self) -> String {
@@ -183,7 +183,7 @@ mod tests {
         let debts = [2, 3].map(|cost| {
             let charges = [policy.charge("alice", cost)];
             let reply = store.call_at(Request::Acquire(&charges), Timestamp::from_micros(1 << 40));
-            reply.charges()[0].mark.parts()[1]
+            reply.charges()[0].mark.0[1]
         });
         assert_eq!((store.traits().marks_debts, debts), (true, [2, 5]));
     }

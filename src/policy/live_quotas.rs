@@ -25,33 +25,12 @@ use crate::{
 /// [`Debug`](std::fmt::Debug) prints a digest of the key, as [`Key`] does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyQuota {
-    key: Key,
-    quota: Quota,
-    until: SystemTime,
-}
-
-impl KeyQuota {
-    pub(super) fn new(key: Key, quota: Quota, until: SystemTime) -> Self {
-        Self { key, quota, until }
-    }
-
-    /// Returns the key.
-    #[must_use]
-    pub fn key(&self) -> &Key {
-        &self.key
-    }
-
-    /// Returns the quota of the key.
-    #[must_use]
-    pub fn quota(&self) -> Quota {
-        self.quota
-    }
-
-    /// Returns the time at which the quota ends.
-    #[must_use]
-    pub fn until(&self) -> SystemTime {
-        self.until
-    }
+    /// The key.
+    pub key: Key,
+    /// The quota of the key.
+    pub quota: Quota,
+    /// The time at which the quota ends.
+    pub until: SystemTime,
 }
 
 /// The quotas of a policy. Charges read them without a lock. A change replaces all of them, and copies the

@@ -169,7 +169,7 @@ impl Policy {
         quota: Quota,
         until: SystemTime,
     ) -> Result<(), Error> {
-        self.0.quotas.set_key(KeyQuota::new(key.into(), quota, until))
+        self.0.quotas.set_key(KeyQuota { key: key.into(), quota, until })
     }
 
     /// Removes the [quota of a key](Self::set_key_quota). Returns whether the key had one.

@@ -271,8 +271,8 @@ impl Store for RedisStore {
 
     fn status(&self) -> Status {
         match self.0.startup.as_ref().and_then(Startup::failure) {
-            Some(error) => Status::new().with_not_ready(error.to_string()),
-            None => Status::new(),
+            Some(error) => Status { not_ready: Some(error.to_string()), ..Status::default() },
+            None => Status::default(),
         }
     }
 

@@ -51,7 +51,7 @@ impl Store for Protected {
     }
 
     fn traits(&self) -> Traits {
-        Traits::default().keeping_deadlines().protecting_itself()
+        Traits { keeps_deadlines: true, protects_itself: true, ..Traits::default() }
     }
 
     fn node(&self, charge: &Charge<'_>) -> NodeId {

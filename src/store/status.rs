@@ -79,66 +79,6 @@ pub enum BreakerStatus {
     Recovering,
 }
 
-impl Status {
-    /// Creates a status without any part.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            breaker: None,
-            open_breakers: 0,
-            latency: None,
-            scheduling_delay: None,
-            memory: None,
-            not_ready: None,
-            leased_keys: 0,
-            leased_units: 0,
-            home: None,
-        }
-    }
-
-    /// Sets the state of the [`breaker`](Self::breaker).
-    #[must_use]
-    pub fn with_breaker(self, breaker: BreakerStatus) -> Self {
-        Self { breaker: Some(breaker), ..self }
-    }
-
-    /// Sets the number of [breakers](Self::open_breakers) that are open or half-open.
-    #[must_use]
-    pub fn with_open_breakers(self, open_breakers: usize) -> Self {
-        Self { open_breakers, ..self }
-    }
-
-    /// Sets the [`latency`](Self::latency).
-    #[must_use]
-    pub fn with_latency(self, latency: Duration) -> Self {
-        Self { latency: Some(latency), ..self }
-    }
-
-    /// Sets the [`scheduling_delay`](Self::scheduling_delay).
-    #[must_use]
-    pub fn with_scheduling_delay(self, delay: Duration) -> Self {
-        Self { scheduling_delay: Some(delay), ..self }
-    }
-
-    /// Sets the contents of the [`memory`](Self::memory) store.
-    #[must_use]
-    pub fn with_memory(self, memory: MemoryStats) -> Self {
-        Self { memory: Some(memory), ..self }
-    }
-
-    /// Sets the reason why the store is [not ready](Self::not_ready).
-    #[must_use]
-    pub fn with_not_ready(self, reason: impl Into<String>) -> Self {
-        Self { not_ready: Some(reason.into()), ..self }
-    }
-
-    /// Sets the status of the [home](Self::home) store.
-    #[must_use]
-    pub fn with_home(self, home: Self) -> Self {
-        Self { home: Some(Box::new(home)), ..self }
-    }
-}
-
 /// The contents of a [`MemoryStore`](crate::MemoryStore), and what it had to forget for want of
 /// room. [`Limiter::status`](crate::Limiter::status) returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

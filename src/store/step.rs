@@ -65,7 +65,10 @@ pub type StateId = [u8; 16];
 ///
 ///     // Its answers are ready at once, so that it needs no deadline and no fallback.
 ///     fn traits(&self) -> Traits {
-///         Traits::embedded().marking_debts()
+///         let mut traits = Traits::default();
+///         traits.is_embedded = true;
+///         traits.marks_debts = true;
+///         traits
 ///     }
 /// }
 ///
@@ -133,10 +136,10 @@ impl Step {
             Request::Force(_) => Operation::Force,
             Request::Refund(receipt) => {
                 let line = |line: &ReceiptLine| {
-                    ReceiptLine::new(counted(line.charge()), line.units(), line.mark())
+                    ReceiptLine::new(counted(&line.charge), line.units, line.mark)
                 };
                 let lines = receipt.lines().iter().map(line);
-                Operation::Refund(Receipt::new(receipt.time(), receipt.source(), lines))
+                Operation::Refund(Receipt::new(receipt.time, receipt.source, lines))
             }
             Request::Reset(_) => Operation::Reset,
             Request::Block(_, duration) => Operation::Block(duration),

@@ -45,14 +45,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Returns the node that a charge depends on. Each node has a circuit breaker of its own. The
-    /// default is [`NodeId::ONLY`]: all charges depend on the same server.
+    /// default is the number 0: all charges depend on the same server.
     fn node(&self, _charge: &Charge<'_>) -> NodeId {
         NodeId::ONLY
     }
 
     /// Returns the [`Status`] of the store. The default is a status without any part.
     fn status(&self) -> Status {
-        Status::new()
+        Status::default()
     }
 
     /// Returns a description of the store, such as `memory (1,000,000 keys, 256 MiB)`, for the event
@@ -84,8 +84,9 @@ pub type Closing<'s> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '
 /// ```
 /// use plimsoll::store::Traits;
 ///
-/// let shared = Traits::default().counting_leases().keeping_deadlines();
-/// assert!(shared.counts_leases && !shared.is_embedded);
+/// let mut shared = Traits::default();
+/// shared.counts_leases = true;
+/// assert!(!shared.is_embedded);
 /// ```
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -107,38 +108,6 @@ pub struct Traits {
     pub protects_itself: bool,
     /// The record of late timers, of a store that keeps deadlines.
     pub(crate) scheduling_delay: Option<SchedulingDelay>,
-}
-
-impl Traits {
-    /// Returns the traits of a store in this process, whose answers are always ready.
-    #[must_use]
-    pub fn embedded() -> Self {
-        Self { is_embedded: true, ..Self::default() }
-    }
-
-    /// Adds that the store [counts leases](Self::counts_leases).
-    #[must_use]
-    pub fn counting_leases(self) -> Self {
-        Self { counts_leases: true, ..self }
-    }
-
-    /// Adds that the store [marks debts](Self::marks_debts).
-    #[must_use]
-    pub fn marking_debts(self) -> Self {
-        Self { marks_debts: true, ..self }
-    }
-
-    /// Adds that the store [keeps deadlines](Self::keeps_deadlines).
-    #[must_use]
-    pub fn keeping_deadlines(self) -> Self {
-        Self { keeps_deadlines: true, ..self }
-    }
-
-    /// Adds that the store [protects itself](Self::protects_itself).
-    #[must_use]
-    pub fn protecting_itself(self) -> Self {
-        Self { protects_itself: true, ..self }
-    }
 }
 
 /// Implements [`Store`] for a pointer to a store.
@@ -238,7 +207,7 @@ impl<'a> Request<'a> {
             Self::Refund(receipt) => receipt.lines(),
             _ => &[],
         };
-        let of_line = |line: &'a ReceiptLine| -> &'a Charge<'a> { line.charge() };
+        let of_line = |line: &'a ReceiptLine| -> &'a Charge<'a> { &line.charge };
         self.slice().iter().chain(lines.iter().map(of_line))
     }
 }
@@ -246,21 +215,15 @@ impl<'a> Request<'a> {
 /// The identity of one node of a store: a server on which some of the requests depend, and others do
 /// not.
 ///
-/// A store whose requests all depend on the same server has one node. A Redis cluster
+/// A store whose requests all depend on the same server has one node, the number 0. A Redis cluster
 /// has one for each server that has slots. The number is never used again for another node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct NodeId(pub(crate) u32);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct NodeId(pub u32);
 
 impl NodeId {
     /// The node of a store that has only one. In a store with several, it stands for the store as a
     /// whole, as long as the node of a request is not known.
-    pub const ONLY: Self = Self(0);
-
-    /// Creates the identity of the node with this number. 0 is [`ONLY`](Self::ONLY).
-    #[must_use]
-    pub const fn new(number: u32) -> Self {
-        Self(number)
-    }
+    pub(crate) const ONLY: Self = Self(0);
 
     /// Returns the number of the node, unless it is the [only one](Self::ONLY).
     pub(crate) fn number(self) -> Option<u32> {

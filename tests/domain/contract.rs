@@ -47,7 +47,10 @@ impl Store for MapStore {
     }
 
     fn traits(&self) -> Traits {
-        Traits::embedded().marking_debts()
+        let mut traits = Traits::default();
+        traits.is_embedded = true;
+        traits.marks_debts = true;
+        traits
     }
 }
 

@@ -12,7 +12,9 @@ use std::{
 };
 
 use http::{Request, Response};
-use plimsoll::{Limiter, OnFailure, RedisStore, Resilience, Rule, by, store::BreakerStatus};
+use plimsoll::{
+    Limiter, OnFailure, RedisStore, Resilience, Rule, by, error::ErrorKind, store::BreakerStatus,
+};
 use plimsoll_pace::{PaceError, PaceLayer};
 use plimsoll_testing::{
     calm::on_a_calm_machine, fault_row::FaultRow, micros, most_in_any_window, policy,
@@ -77,7 +79,7 @@ impl Caller {
                 let charge = policy.charge("upstream", 1).with_on_failure(OnFailure::Local);
                 match limiter.until_ready(charge, MAX_WAIT).await {
                     Ok(decision) => decision.is_allowed(),
-                    Err(error) if error.is_deadline() => false,
+                    Err(error) if error.kind() == ErrorKind::Deadline => false,
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -91,7 +93,7 @@ impl Caller {
                 match client.oneshot(Request::new(String::new())).await {
                     Ok(_) => true,
                     Err(PaceError::Denied { .. }) => false,
-                    Err(PaceError::Limiter(error)) if error.is_deadline() => false,
+                    Err(PaceError::Limiter(error)) if error.kind() == ErrorKind::Deadline => false,
                     Err(error) => panic!("{error}"),
                 }
             }

@@ -100,10 +100,10 @@ async fn units_in_flight_that_the_store_has_lost_refund_nothing() {
     let receipt = shared.receipt(&policy, 3).await;
     for later in 1..4 {
         let line = &receipt.lines()[0];
-        let [number, ..] = line.mark().parts();
-        let mark = Mark::new([number + later, 0, 0]);
+        let [number, ..] = line.mark.0;
+        let mark = Mark([number + later, 0, 0]);
         let line = ReceiptLine::from_parts(policy.charge("alice", 2), policy.quota(), 2, mark);
-        let lost = Receipt::from_parts(receipt.time(), receipt.source(), [line]);
+        let lost = Receipt::new(receipt.time, receipt.source, [line]);
         let answer = shared.store.call(Request::Refund(&lost), None).await;
         assert_eq!(answer.expect("an answer").charges()[0].units, 0, "{later} records later");
         assert_eq!(shared.remaining(&policy).await, 6, "{later} records later");
@@ -188,7 +188,7 @@ async fn refunds(
                     ReceiptLine::from_parts(one, policy.quota(), units, marks[charge])
                 });
                 let time = Timestamp::from_micros(NOW);
-                let receipt = Receipt::from_parts(time, Source::Shared, lines);
+                let receipt = Receipt::new(time, Source::Shared, lines);
                 let reply = store.call(Request::Refund(&receipt), None).await.expect("a reply");
                 let units = reply.charges().iter().map(|reply| reply.units).collect();
                 let charges = [policy.charge("alice", 0)];

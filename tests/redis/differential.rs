@@ -355,7 +355,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
                 pair.shared.reset(theirs).await.expect("reset");
                 // The records of a log are numbered from the time of its first one. So a charge after the
                 // reset may have the number of one before it, if a clock stands still between them.
-                held.retain(|(receipt, ..)| receipt.time().as_micros() != now);
+                held.retain(|(receipt, ..)| receipt.time.as_micros() != now);
             }
             2..5 if !held.is_empty() => {
                 let (ours, theirs, spent) =

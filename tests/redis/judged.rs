@@ -30,7 +30,11 @@ impl Store for Waiting {
 
     /// Like an embedded store, it is called by the thread of the test alone.
     fn traits(&self) -> Traits {
-        Traits::embedded().counting_leases().marking_debts()
+        let mut traits = Traits::default();
+        traits.is_embedded = true;
+        traits.counts_leases = true;
+        traits.marks_debts = true;
+        traits
     }
 }
 

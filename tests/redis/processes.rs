@@ -50,7 +50,7 @@ async fn worker() {
                     match decision {
                         Decision::Allowed(allowed) => {
                             let receipt = allowed.into_receipt();
-                            admitted.push((receipt.time().as_micros(), cost));
+                            admitted.push((receipt.time.as_micros(), cost));
                         }
                         Decision::Denied(_) => tokio::time::sleep(Duration::from_millis(1)).await,
                     }

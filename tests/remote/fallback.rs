@@ -375,7 +375,7 @@ async fn a_refund_of_units_that_the_store_may_count_frees_nothing() {
     else {
         panic!("the fallback admits it")
     };
-    assert_eq!(held.receipt().source(), Source::Fallback);
+    assert_eq!(held.receipt().source, Source::Fallback);
     assert_eq!(held.refund().await.expect("an answer"), 0);
     bench.remote.set(Mood::Down);
     assert_eq!(bench.admitted(&policy, 20).await, 6);

@@ -65,7 +65,9 @@ impl Remote {
 
 impl Store for Remote {
     fn traits(&self) -> Traits {
-        Traits::default().counting_leases()
+        let mut traits = Traits::default();
+        traits.counts_leases = true;
+        traits
     }
 
     fn call(&self, request: Request<'_>, _: Option<std::time::Instant>) -> Answer {
@@ -107,7 +109,10 @@ impl Store for Remote {
             if mood == Mood::Late as u8 {
                 tokio::task::yield_now().await;
             }
-            reply.map(|reply| reply.with_source(Source::Shared))
+            reply.map(|mut reply| {
+                reply.source = Source::Shared;
+                reply
+            })
         })
     }
 }

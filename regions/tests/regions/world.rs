@@ -124,7 +124,9 @@ impl Remote {
 
 impl Store for Remote {
     fn traits(&self) -> Traits {
-        Traits::default().counting_leases()
+        let mut traits = Traits::default();
+        traits.counts_leases = true;
+        traits
     }
 
     fn call(&self, request: Request<'_>, _: Option<std::time::Instant>) -> Answer {
@@ -152,7 +154,10 @@ impl Store for Remote {
             if !delay.is_zero() {
                 sleep(delay).await;
             }
-            reply.map(|reply| reply.with_source(Source::Shared))
+            reply.map(|mut reply| {
+                reply.source = Source::Shared;
+                reply
+            })
         })
     }
 }

@@ -94,10 +94,10 @@ async fn settle_each(
 ) -> Result<(), Error> {
     let mut settled = Ok(());
     for line in receipt.lines() {
-        let Some(units) = units.get(line.charge().policy().name()) else { continue };
-        let quota = *line.charge().quota();
-        let line = ReceiptLine::from_parts(line.charge().clone(), quota, line.units(), line.mark());
-        let receipt = Receipt::from_parts(receipt.time(), receipt.source(), [line]);
+        let Some(units) = units.get(line.charge.policy().name()) else { continue };
+        let quota = *line.charge.quota();
+        let line = ReceiptLine::from_parts(line.charge.clone(), quota, line.units, line.mark);
+        let receipt = Receipt::new(receipt.time, receipt.source, [line]);
         settled = settled.and(limiter.hold(receipt).settle(*units).await);
     }
     settled

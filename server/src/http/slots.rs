@@ -75,7 +75,7 @@ pub(super) async fn renew(
     let (limiter, receipts) = (&api.parts().limiter, &api.parts().receipts);
     let opened = receipts.open(&client, Kind::Slot, &body.slot)?;
     let old = receipts.take(&opened).await?;
-    let charges: Charges<'_> = old.lines().iter().map(|line| line.charge().clone()).collect();
+    let charges: Charges<'_> = old.lines().iter().map(|line| line.charge.clone()).collect();
     if charges.is_empty() {
         // The slot was admitted without the store, and holds no unit that could be renewed.
         return Err(expired());
@@ -106,16 +106,16 @@ pub(super) async fn release(
 
 /// Returns the lines of a receipt whose units are in flight.
 fn in_flight(receipt: &Receipt) -> Receipt {
-    let lines = receipt.lines().iter().filter(|line| line.charge().quota().is_concurrent());
+    let lines = receipt.lines().iter().filter(|line| line.charge.quota().is_concurrent());
     let lines = lines.map(|line| {
-        let quota = *line.charge().quota();
-        ReceiptLine::from_parts(line.charge().clone(), quota, line.units(), line.mark())
+        let quota = *line.charge.quota();
+        ReceiptLine::from_parts(line.charge.clone(), quota, line.units, line.mark)
     });
-    Receipt::from_parts(receipt.time(), receipt.source(), lines)
+    Receipt::new(receipt.time, receipt.source, lines)
 }
 
 /// Returns the time until the first unit of a receipt expires.
 fn validity(receipt: &Receipt) -> Duration {
-    let windows = receipt.lines().iter().map(|line| line.charge().quota().window());
+    let windows = receipt.lines().iter().map(|line| line.charge.quota().window());
     windows.min().unwrap_or(Duration::from_secs(1))
 }

@@ -241,7 +241,7 @@ mod tests {
         assert!(permits(&breakers, &store, &[3]).is_err());
         assert!(permits(&breakers, &store, &[1, 3]).is_err());
         assert_eq!(permits(&breakers, &store, &[1, 2, 1]).ok().expect("closed").len(), 2);
-        let status = breakers.add_to(Status::new());
+        let status = breakers.add_to(Status::default());
         assert!(matches!(status.breaker, Some(BreakerStatus::Open { .. })), "{status:?}");
         assert_eq!(status.open_breakers, 1);
     }
@@ -288,9 +288,9 @@ mod tests {
             assert!(permits(&breakers, &store, &[node]).is_ok());
             assert!(breakers.all().len() <= 1 + MAX_BREAKERS);
         }
-        assert_eq!(breakers.add_to(Status::new()).open_breakers, 1, "the open one is kept");
+        assert_eq!(breakers.add_to(Status::default()).open_breakers, 1, "the open one is kept");
         breakers.remove(NodeId(1));
-        assert_eq!(breakers.add_to(Status::new()).open_breakers, 0);
+        assert_eq!(breakers.add_to(Status::default()).open_breakers, 0);
         assert!(!breakers.any_is_not_closed(), "it is no longer counted");
     }
 }

@@ -174,14 +174,14 @@ impl Fallback {
     /// left it were charged to the store, or may have been. They stay charged there, and in this process.
     pub(in crate::remote) fn refund(&self, receipt: &Receipt) -> StoreReply {
         let lines = receipt.lines().iter().map(|line| {
-            let (charge, units) = (line.charge(), line.units());
+            let (charge, units) = (&line.charge, line.units);
             let units = match is_replayed(charge) {
                 true => self.backlog.remove(self.local.name(charge), units),
                 false => units,
             };
-            ReceiptLine::new(charge.share(self.instances), units, line.mark())
+            ReceiptLine::new(charge.share(self.instances), units, line.mark)
         });
-        let shares = Receipt::new(receipt.time(), Source::Fallback, lines);
+        let shares = Receipt::new(receipt.time, Source::Fallback, lines);
         let reply = self.local.call_at(Request::Refund(&shares), self.clock.now());
         StoreReply { source: Source::Fallback, ..reply }
     }
