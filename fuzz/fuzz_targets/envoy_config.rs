@@ -12,7 +12,7 @@ use envoy_types::pb::envoy::{
 };
 use libfuzzer_sys::fuzz_target;
 use plimsoll::Limiter;
-use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions, lint};
+use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
 use tonic::{Code, Request};
 
 /// More mistakes of a file are not reported.
@@ -24,11 +24,7 @@ fuzz_target!(|input: &str| {
     match read() {
         Ok(config) => {
             let again = read().expect("it was accepted before");
-            assert_eq!((config.dump(), config.domains()), (again.dump(), again.domains()));
-            for finding in lint(&config) {
-                assert!(!finding.change.is_empty() && !finding.reason.is_empty());
-                assert!(!finding.limits.is_empty());
-            }
+            assert_eq!(config.domains(), again.domains());
             decide(config, self::request(request));
         }
         Err(error) => {

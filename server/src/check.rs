@@ -1,11 +1,9 @@
 //! The checks of the settings and the files, before the service starts or instead of it.
 
-use std::path::Path;
-
 use plimsoll::{RedisStore, redis::RedisConfig};
 
 use crate::{
-    envoy::{self, EnvoyConfig, EnvoyOptions},
+    envoy::EnvoyConfig,
     limits::Limits,
     settings::{Address, RedisServers, Settings},
 };
@@ -50,23 +48,6 @@ fn check_redis(settings: &Settings) -> Result<(), ServerError> {
         RedisStore::check(&config).map_err(|error| format!("{field} is not valid: {error}"))?;
     }
     Ok(())
-}
-
-/// Returns what differs from envoyproxy/ratelimit under a file or folder of it, rule by rule.
-///
-/// # Errors
-///
-/// Returns an error if a file cannot be read or has a mistake.
-pub fn lint_envoy(path: &Path, options: EnvoyOptions) -> Result<String, ServerError> {
-    let config = EnvoyConfig::load([path], options)?;
-    let findings = envoy::lint(&config);
-    let mut report: Vec<_> = findings.iter().map(ToString::to_string).collect();
-    report.push(match findings.len() {
-        0 => "all limits behave as with envoyproxy/ratelimit".to_owned(),
-        1 => "1 finding".to_owned(),
-        count => format!("{count} findings"),
-    });
-    Ok(report.join("\n\n"))
 }
 
 /// Returns an error if an address is open to other machines, and there are no tokens of clients.

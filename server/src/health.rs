@@ -37,19 +37,15 @@ impl Health {
     /// Begins a phase, and reports it. In the last one, streams of the health end.
     pub(crate) async fn begin(&self, phase: Phase) {
         self.phases.begin(phase);
-        if phase == Phase::Closing {
-            let mut reporter = self.reporter.clone();
-            for service in SERVICES {
-                reporter.clear_service_status(service).await;
-            }
-            return;
-        }
-        let status = match phase {
-            Phase::Ready => ServingStatus::Serving,
-            Phase::Starting | Phase::Draining | Phase::Closing => ServingStatus::NotServing,
-        };
+        let is_ready = phase == Phase::Ready;
+        let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+        let mut reporter = self.reporter.clone();
         for service in SERVICES {
-            self.reporter.set_service_status(service, status).await;
+            if phase == Phase::Closing {
+                reporter.clear_service_status(service).await;
+            } else {
+                reporter.set_service_status(service, status).await;
+            }
         }
     }
 
@@ -62,11 +58,10 @@ impl Health {
     /// Returns the route `/healthcheck`: status 200 and `OK`, or 503 while the service is not ready.
     pub(crate) fn router(&self) -> Router {
         let health = get(|State(phases): State<Phases>| async move {
-            match phases.now() {
-                Phase::Ready => (StatusCode::OK, "OK\n"),
-                Phase::Starting | Phase::Draining | Phase::Closing => {
-                    (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
-                }
+            if phases.now() == Phase::Ready {
+                (StatusCode::OK, "OK\n")
+            } else {
+                (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
             }
         });
         Router::new().route("/healthcheck", health).with_state(self.phases.clone())

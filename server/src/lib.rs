@@ -26,7 +26,7 @@ pub mod settings;
 mod signals;
 
 pub use self::{
-    check::{ServerError, check, lint_envoy},
+    check::{ServerError, check},
     limits::DEFAULT_CONFIG,
     logs::install as install_logs,
     server::Server,

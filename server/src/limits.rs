@@ -7,7 +7,7 @@ use plimsoll_control::{
 
 use crate::{
     envoy::{Envoy, EnvoyConfig},
-    files::{Files, LimitsError},
+    files::{self, LimitsError},
     settings::{RedisServers, Settings},
 };
 
@@ -34,14 +34,17 @@ impl Limits {
     /// Returns an error if a file cannot be read or has a mistake, or if two files name different stores.
     pub(crate) fn read(settings: &Settings) -> Result<Self, LimitsError> {
         let registry = Registry::default();
-        let files = Files::find(settings)?;
-        let warnings = settings.warnings.iter().cloned().chain(Files::warning(settings)).collect();
-        let envoy = if files.envoy.is_empty() {
+        let mut warnings = settings.warnings.clone();
+        warnings.extend(files::warning(settings));
+        let envoy = if settings.envoy_configs.is_empty() {
             None
         } else {
-            Some(EnvoyConfig::load(&files.envoy, settings.envoy.clone())?)
+            Some(EnvoyConfig::load(&settings.envoy_configs, settings.envoy.clone())?)
         };
-        let configs = match files.limits {
+        for field in envoy.iter().flat_map(EnvoyConfig::ignored_fields) {
+            warnings.push(format!("`{field}` of the files for Envoy has no effect"));
+        }
+        let configs = match files::limits(settings)? {
             // Beside files of envoyproxy/ratelimit, there are no policies by default.
             files if files.is_empty() => {
                 let text = if envoy.is_none() { DEFAULT_CONFIG } else { "policies = {}" };

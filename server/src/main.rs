@@ -1,15 +1,15 @@
 //! The program `plimsoll-server`.
 
-use std::process::ExitCode;
+use std::{env, process::ExitCode};
 
-use clap::Parser;
 use plimsoll_server::{
-    DEFAULT_CONFIG, Server, ServerError, check, install_logs, lint_envoy,
+    DEFAULT_CONFIG, Server, ServerError, check, install_logs,
     settings::{Flags, Settings},
 };
 
 fn main() -> ExitCode {
-    match run(Flags::parse()) {
+    let flags = Flags::parse_from(env::args_os()).unwrap_or_else(|error| error.exit());
+    match run(&flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let error = error.to_string();
@@ -19,21 +19,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(flags: Flags) -> Result<(), ServerError> {
-    let (is_check, path) = (flags.check, flags.lint_envoy.clone());
-    if flags.print_default_config {
+fn run(flags: &Flags) -> Result<(), ServerError> {
+    if flags.prints_default_config {
         print!("{DEFAULT_CONFIG}");
         return Ok(());
     }
     let settings = flags.settings()?;
-    if let Some(path) = path {
-        println!("{}", lint_envoy(&path, settings.envoy)?);
-    } else if is_check {
+    if flags.is_check {
         println!("{}", check(&settings)?);
-    } else {
-        serve(settings)?;
+        return Ok(());
     }
-    Ok(())
+    serve(settings)
 }
 
 fn serve(settings: Settings) -> Result<(), ServerError> {

@@ -182,23 +182,6 @@ macro_rules! states {
                 })
             }
         }
-
-        /// Returns how many of `units` are outstanding at `now` if a key was charged these units at
-        /// `since` and nothing else, and gets one of `shares` equal shares of the units that return.
-        pub(crate) fn outstanding_of(
-            quota: &Quota,
-            shares: u32,
-            units: u64,
-            since: Timestamp,
-            now: Timestamp,
-        ) -> u64 {
-            let (since, now) = (since.as_micros(), now.as_micros());
-            match quota.algorithm() {
-                $(Algorithm::$name { .. } => {
-                    super::$module::$state::outstanding_of(quota, shares, units, since, now)
-                })+
-            }
-        }
     };
 }
 
@@ -445,24 +428,6 @@ mod tests {
                     prop_assert_eq!(state.affords(&quota, now, units), units <= remaining);
                 }
             }
-            Ok(())
-        });
-    }
-
-    #[test]
-    fn outstanding_of_a_lone_charge_is_what_a_fresh_state_says() {
-        let cases = (algorithms(), 1..30_u64, 1..50_u64, 0..5_000_u64, 0..50_000_u64);
-        let name = "outstanding_of";
-        seed::property(name, ProptestConfig::default(), cases, |case| {
-            let (algorithm, limit, units, since, by) = case;
-            let quota = quota(limit, algorithm);
-            let since = Timestamp::from_micros(1_000_000 + since);
-            let now = Timestamp::from_micros(since.as_micros() + by);
-            let mut state = KeyState::new(algorithm);
-            let _ = state.spend(&quota, since, units, |_| units, &UnlimitedMemory);
-            let counts = outstanding_of(&quota, 1, units, since, now);
-            let free = quota.capacity().saturating_sub(counts);
-            prop_assert_eq!(state.standing(&quota, now, 0).remaining, free);
             Ok(())
         });
     }

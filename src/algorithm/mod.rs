@@ -32,7 +32,7 @@ mod turn;
 pub(crate) use block::Block;
 #[cfg(feature = "redis")]
 pub(crate) use block::block_micros;
-pub(crate) use key_state::{KeyState, outstanding_of};
+pub(crate) use key_state::KeyState;
 pub(crate) use state_machine::{MemoryBudget, Refund, UnlimitedMemory};
 use state_machine::{Snapshot, StateMachine};
 pub(crate) use turn::Ahead;

@@ -176,11 +176,6 @@ impl<const FADE: u64> StateMachine for Periods<FADE> {
         ramp::<FADE>(end, self.window).weight(self.current, now.as_micros())
     }
 
-    fn outstanding_of(quota: &Quota, _: u32, units: u64, since: u64, now: u64) -> u64 {
-        let window = quota.window_micros();
-        ramp::<FADE>(next_edge(since, window), window).weight(units, now)
-    }
-
     fn heap_bytes(&self) -> usize {
         carried::heap_bytes(&self.carried)
     }

@@ -177,10 +177,6 @@ impl StateMachine for Ring {
         self.trailing(0, window, 0, now.as_micros(), false).used
     }
 
-    fn outstanding_of(quota: &Quota, _: u32, units: u64, since: u64, now: u64) -> u64 {
-        if now < stamp(quota, since) + quota.window_micros() { units } else { 0 }
-    }
-
     fn heap_bytes(&self) -> usize {
         self.0.heap_bytes()
     }

@@ -90,10 +90,6 @@ pub(crate) trait StateMachine: Default {
     /// free.
     fn outstanding(&self, now: Timestamp) -> u64;
 
-    /// Returns how many of `units` are outstanding at `now` if a key was charged these units at
-    /// `since` and nothing else, and gets one of `shares` equal shares of the units that return.
-    fn outstanding_of(quota: &Quota, shares: u32, units: u64, since: u64, now: u64) -> u64;
-
     /// Returns the bytes of heap memory that the state holds.
     fn heap_bytes(&self) -> usize {
         0

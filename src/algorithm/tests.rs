@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::{
     KeyState, MemoryBudget, Refund, Snapshot, StateMachine, fixed_window::FixedWindow,
-    outstanding_of, sliding_buckets::SlidingBuckets, sliding_counter::SlidingCounter,
-    sliding_log::SlidingLog, token_bucket::TokenBucket,
+    sliding_buckets::SlidingBuckets, sliding_counter::SlidingCounter, sliding_log::SlidingLog,
+    token_bucket::TokenBucket,
 };
 use crate::{
     algorithm::{Block, UnlimitedMemory},
@@ -181,30 +181,6 @@ fn counters_carry_memory_only_while_they_carry_units() {
         charge(&mut state, &long, 200_000, 1);
         assert_eq!(state.heap_bytes(), 0, "{algorithm:?}");
     }
-}
-
-/// A fresh key with one charge is the definition of the outstanding units of this charge.
-#[test]
-fn outstanding_units_of_a_charge_are_those_that_a_key_denies() {
-    let cases = (0..5_usize, 1..50_u64, 0..3_000_u64, 0..4_000_u64);
-    seed::property(
-        "outstanding",
-        ProptestConfig::default(),
-        cases,
-        |(number, units, since, later)| {
-            let algorithm = with_parameters(Algorithm::EACH[number], 7, 50);
-            let quota = quota(algorithm, 50, 1_000);
-            let since = 1_000_000 + since;
-            let mut state = KeyState::new(algorithm);
-            charge(&mut state, &quota, since, units);
-            let edge = state.expires_at().as_micros();
-            for now in [since, since + later, edge - 1, edge, edge + 1] {
-                let denied = 50 - free(&mut state, &quota, now);
-                prop_assert_eq!(outstanding_of(&quota, 1, units, at(since), at(now)), denied);
-            }
-            Ok(())
-        },
-    );
 }
 
 #[test]

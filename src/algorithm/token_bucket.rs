@@ -164,12 +164,6 @@ impl StateMachine for TokenBucket {
         self.debt.saturating_sub(mul_div(elapsed, self.limit, self.window))
     }
 
-    fn outstanding_of(quota: &Quota, shares: u32, units: u64, since: u64, now: u64) -> u64 {
-        let rate = quota.share(shares).limit();
-        let paid = mul_div(now.saturating_sub(since), rate, quota.window_micros());
-        units.min(quota.capacity() + quota.limit()).saturating_sub(paid)
-    }
-
     fn write(&self, bytes: &mut Vec<u8>) {
         let Self { debt, credit, anchor, limit, window } = *self;
         write_numbers(bytes, [debt, credit, anchor, limit, window]);

@@ -376,7 +376,7 @@ mod tests {
             });
             let reply = StoreReply::new(Timestamp::from_micros(7), Source::Local, replies);
             let receipt = Decision::new(&mut charges, reply).unwrap().in_flight();
-            receipt.map(|receipt| receipt.units())
+            receipt.map(|receipt| receipt.lines().iter().map(|line| line.units).sum())
         };
         assert_eq!(held(&[(&day, Verdict::Passed, 3)]), None);
         assert_eq!(held(&[(&jobs, Verdict::Passed, 3)]), Some(3));

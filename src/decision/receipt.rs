@@ -99,11 +99,6 @@ impl Receipt {
         receipt
     }
 
-    /// Creates a receipt of nothing.
-    pub(crate) fn empty() -> Self {
-        Self { time: Timestamp::default(), source: Source::Local, lines: SmallVec::new() }
-    }
-
     /// Creates a receipt of many lines, which are not copied.
     pub(crate) fn of_many(time: Timestamp, source: Source, lines: Vec<ReceiptLine>) -> Self {
         Self { time, source, lines: lines.into() }
@@ -113,16 +108,6 @@ impl Receipt {
     #[must_use]
     pub fn lines(&self) -> &[ReceiptLine] {
         &self.lines
-    }
-
-    /// Returns the number of units that were spent, over all lines.
-    pub(crate) fn units(&self) -> u64 {
-        self.lines.iter().fold(0, |sum, line| sum.saturating_add(line.units))
-    }
-
-    /// Returns whether there are lines, and the units of all of them are in flight.
-    pub(crate) fn is_in_flight(&self) -> bool {
-        !self.lines.is_empty() && self.lines.iter().all(ReceiptLine::is_in_flight)
     }
 
     /// Returns a copy of the lines whose units are in flight, if there are any.
@@ -243,16 +228,10 @@ mod tests {
     #[test]
     fn units_are_in_flight_if_a_concurrency_limit_counts_them() {
         let (day, jobs) = (Quota::per_day(9), Quota::concurrent(9));
-        assert!(receipt(jobs, &[1, 2]).is_in_flight());
-        for others in [receipt(day, &[1, 2]), receipt(jobs, &[1, 0]), receipt(jobs, &[])] {
-            assert!(!others.is_in_flight(), "{others:?}");
-        }
         let mut both = receipt(day, &[3]);
         both.append(receipt(jobs, &[0, 2]));
-        assert!(!both.is_in_flight());
         assert_eq!(both.in_flight().map(|held| units(&held)), Some(vec![2]));
         assert!(receipt(day, &[3]).in_flight().is_none());
-        assert_eq!(both.units(), 5);
         assert_eq!(units(&both.without_in_flight()), [3]);
     }
 

@@ -15,7 +15,8 @@ use crate::{
     remote::{Call, Step},
 };
 
-/// The future that [`Limiter::check`](crate::Limiter::check) returns.
+/// The future that [`Limiter::check`](crate::Limiter::check) and
+/// [`Limiter::check_within`](crate::Limiter::check_within) return.
 ///
 /// Nothing is decided before the first poll. With an embedded store the future is ready at the first
 /// poll.
@@ -45,6 +46,8 @@ use crate::{
 #[must_use = "a check is decided when it is awaited"]
 pub struct Check<'l, 'p> {
     limiter: &'l Limiter,
+    /// The longest wait for a remote store, if the caller has one.
+    within: Option<Duration>,
     progress: Progress<'p>,
 }
 
@@ -57,8 +60,12 @@ enum Progress<'p> {
 
 impl<'l, 'p> Check<'l, 'p> {
     #[inline]
-    pub(super) fn new(limiter: &'l Limiter, charges: Charges<'p>) -> Self {
-        Self { limiter, progress: Progress::New(charges) }
+    pub(super) fn new(
+        limiter: &'l Limiter,
+        charges: Charges<'p>,
+        within: Option<Duration>,
+    ) -> Self {
+        Self { limiter, within, progress: Progress::New(charges) }
     }
 }
 
@@ -70,9 +77,9 @@ impl<'p> Future for Check<'_, 'p> {
     /// Panics if it is polled again after it was ready.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { limiter, progress } = &mut *self;
+        let Self { limiter, within, progress } = &mut *self;
         if let Progress::New(charges) = progress {
-            match limiter.begin(charges, None) {
+            match limiter.begin(charges, *within) {
                 Ok(Step::Decided(reply)) => {
                     let decision = reply.and_then(|reply| limiter.decide(charges, reply));
                     *progress = Progress::Done;

@@ -33,77 +33,64 @@ impl Limiter {
         max: Duration,
     ) -> Result<Decision<'p>, Error> {
         charges.validate()?;
-        let (max, ticket) = (max.min(MAX_WITHIN), self.0.queue.ticket());
+        let max = max.min(MAX_WITHIN);
+        let ticket = self.0.queue.ticket();
         let deadline = Instant::now() + max;
         let check = RepeatedCheck::new(self, charges).await;
-        let request = DelayedRequest { limiter: self, check };
-        let (mut position, mut poll) = (request.first_awaited(), MIN_POLL);
+        let mut poll = MIN_POLL;
         // 1. Unless other tasks wait for one of its keys, the request is decided at once.
-        let mut resume_at = match position {
-            Some(_) => Instant::now(),
-            None => match request.decide(&mut poll, deadline).await? {
+        let mut next = match check.first_awaited() {
+            Some(position) => Refusal { position, again_at: Instant::now() },
+            None => match check.decide(&mut poll, deadline).await? {
                 Attempt::Final(decision) => return Ok(decision),
-                Attempt::Refused(refused, resume_at) => {
-                    position = Some(refused);
-                    resume_at
-                }
+                Attempt::Refused(refusal) => refusal,
             },
         };
-        let (mut queue, mut turn, mut end) = (None, None, deadline);
         loop {
-            // 2. It enters the queue of that key, before those that arrived later, unless its turn would come too
-            //    late.
-            if queue != position {
-                drop(turn.take());
-                queue = position;
-                let charge = &request.check.charges()[position.unwrap_or_default()];
-                let queued = slice::from_ref(charge);
-                // The place is taken before the store is asked. Otherwise later requests could get it.
-                let Ok(place) = self.0.queue.enter(queued, ticket) else {
-                    return Ok(request.check.denial(queued, ticket).await?.0);
-                };
-                if let Some(denial) = request.check.denial_if_late(queued, ticket, deadline).await?
-                {
-                    return Ok(denial);
-                }
-                let is_concurrent = charge.quota().is_concurrent();
-                end = deadline + if is_concurrent { Duration::ZERO } else { max / 8 + TOLERANCE };
-                turn = Some((place, queued));
+            // 2. It enters the queue of the key with the longest wait, before those that arrived later, unless its turn
+            //    would come too late. The place is taken before the store is asked. Otherwise later requests could
+            //    get it.
+            let position = next.position;
+            let queued = slice::from_ref(&check.charges()[position]);
+            let Ok(turn) = self.0.queue.enter(queued, ticket) else {
+                return Ok(check.denial(queued, ticket).await?.0);
+            };
+            if let Some(denial) = check.denial_if_late(queued, ticket, deadline).await? {
+                return Ok(denial);
             }
+            let is_concurrent = queued[0].quota().is_concurrent();
+            let end = if is_concurrent { deadline } else { deadline + max / 8 + TOLERANCE };
             // 3. As the first of those, it waits for its units.
-            if let Some((turn, queued)) = &turn
-                && turn.first(end).await.is_err()
-            {
-                return Ok(request.check.denial(queued, ticket).await?.0);
-            }
-            if resume_at > Instant::now() {
-                sleep_until(resume_at).await;
-            }
-            match request.decide(&mut poll, end).await? {
-                Attempt::Final(decision) => return Ok(decision),
-                Attempt::Refused(refused, again_at) => {
-                    position = Some(refused);
-                    resume_at = again_at;
+            while next.position == position {
+                if turn.first(end).await.is_err() {
+                    return Ok(check.denial(queued, ticket).await?.0);
+                }
+                if next.again_at > Instant::now() {
+                    sleep_until(next.again_at).await;
+                }
+                match check.decide(&mut poll, end).await? {
+                    Attempt::Final(decision) => return Ok(decision),
+                    Attempt::Refused(refusal) => next = refusal,
                 }
             }
         }
     }
 }
 
-struct DelayedRequest<'l, 'p> {
-    limiter: &'l Limiter,
-    check: RepeatedCheck<'l, 'p>,
-}
-
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 enum Attempt<'p> {
     /// The request is admitted, or waiting does not help.
     Final(Decision<'p>),
-    /// The position of the charge with the longest wait, and the end of this wait.
-    Refused(usize, Instant),
+    Refused(Refusal),
 }
 
-impl<'p> DelayedRequest<'_, 'p> {
+/// The position of the charge with the longest wait, and the end of this wait.
+struct Refusal {
+    position: usize,
+    again_at: Instant,
+}
+
+impl<'p> RepeatedCheck<'_, 'p> {
     /// Returns the position of the first charge for whose key others wait. Charges that are never refused
     /// need no turn, and neither does a check that can never pass.
     fn first_awaited(&self) -> Option<usize> {
@@ -112,7 +99,7 @@ impl<'p> DelayedRequest<'_, 'p> {
             |charge: &Charge<'_>| can_bind(charge) && self.limiter.0.queue.is_awaited(charge);
         let never_passes =
             |charge: &Charge<'_>| charge.is_live() && charge.cost() > charge.quota().capacity();
-        let charges = self.check.charges();
+        let charges = self.charges();
         let position = charges.iter().position(is_awaited)?;
         (!charges.iter().any(never_passes)).then_some(position)
     }
@@ -120,8 +107,8 @@ impl<'p> DelayedRequest<'_, 'p> {
     /// Decides the check once. It is final if it can be repeated only after `end`. Under a concurrency limit,
     /// `poll` is the time after which the store is asked again.
     async fn decide(&self, poll: &mut Duration, end: Instant) -> Result<Attempt<'p>, Error> {
-        let reply = self.check.acquire().await?;
-        let charges = self.check.charges();
+        let reply = self.acquire().await?;
+        let charges = self.charges();
         let decision = Decision::new(&mut charges.clone(), reply)?;
         let refused = match &decision {
             Decision::Allowed(_) => None,
@@ -130,11 +117,11 @@ impl<'p> DelayedRequest<'_, 'p> {
         if let Some((binding, wait)) = refused
             && let Some(position) =
                 charges.iter().position(|charge| charge.is_same_line(binding.charge()))
-            && let resume_at = Instant::now() + wait.min(MAX_WITHIN)
-            && resume_at <= end
+            && let again_at = Instant::now() + wait.min(MAX_WITHIN)
+            && again_at <= end
             && require_timer().is_ok()
         {
-            return Ok(Attempt::Refused(position, resume_at));
+            return Ok(Attempt::Refused(Refusal { position, again_at }));
         }
         Ok(Attempt::Final(decision))
     }

@@ -12,24 +12,24 @@ use std::{
 };
 
 use tokio::{
-    sync::{Notify, Semaphore},
+    sync::Notify,
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{in_flight::DuePermit, state::LimiterState};
 use crate::{
-    decision::{Receipt, ReceiptLine, Source, StoreReply},
+    decision::{Allowed, Decision, Receipt, Source},
     error::{Effect, Error, ErrorKind},
-    policy::{Charge, Charges},
+    quota::Quota,
     runtime::{run_on_own_thread, runtime_with_timer},
     store::Request,
 };
 
-/// The most requests in flight that renew.
-const MAX_RENEWALS: usize = 16;
-/// The most permits that a request renews.
-const MAX_BATCH: usize = Charges::MAX;
+/// The most requests in flight that renew. Each renews one permit.
+const MAX_RENEWALS: usize = 512;
+/// The time between two rounds in which the keeper looks for permits to renew.
+const ROUND_INTERVAL: Duration = Quota::MIN_EXPIRY.checked_div(16).unwrap();
 /// The longest time for which the end of a limiter waits for the releases.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time between two attempts to release while the store cannot answer.
@@ -86,10 +86,10 @@ impl LimiterState {
     /// request may have them.
     async fn send_released(&self) -> Result<bool, Error> {
         let _one_at_a_time = self.units.sending.lock().await;
-        let Some(batch) = self.units.take_released() else { return Ok(false) };
-        let reply = self.store.call_in_background(Request::Refund(&batch.receipt)).await;
+        let Some(receipt) = self.units.take_released() else { return Ok(false) };
+        let reply = self.store.call_in_background(Request::Refund(&receipt)).await;
         if reply.as_ref().is_err_and(was_not_sent) {
-            self.units.put_back(batch);
+            self.units.put_back(receipt);
         }
         reply.map(|_| true)
     }
@@ -117,88 +117,39 @@ async fn send_releases(limiter: Weak<LimiterState>, wakes: Arc<Notify>) {
 
 /// Renews permits until the limiter ends.
 async fn renew_permits(limiter: Weak<LimiterState>, wakes: Arc<Notify>) {
-    let (mut calls, places) = (JoinSet::new(), Arc::new(Semaphore::new(MAX_RENEWALS)));
+    let mut calls = JoinSet::new();
     while let Some(state) = limiter.upgrade() {
-        while calls.try_join_next().is_some() {}
-        let round = state.units.begin_round();
-        let Some((due, interval)) = round else {
-            drop(state);
+        let due = state.units.begin_round();
+        drop(state);
+        let Some(due) = due else {
             wakes.notified().await;
             continue;
         };
-        for batch in batches(&state, due) {
-            calls.spawn(renew(limiter.clone(), batch, Arc::clone(&places)));
-        }
-        drop(state);
-        let _ = timeout(interval, wakes.notified()).await;
-    }
-}
-
-/// Divides permits into batches. The permits of a batch depend on the same node and, in a store of several parts, on
-/// the same part. So they are not renewed too late because another node or part cannot answer.
-fn batches(state: &LimiterState, mut due: Vec<DuePermit>) -> Vec<Vec<DuePermit>> {
-    // A permit of several charges is renewed alone.
-    let group = |permit: &DuePermit| match &*permit.charges {
-        [charge] => (0, charge.renews(), state.store.node(charge).0),
-        _ => (permit.id + 1, None, 0),
-    };
-    due.sort_by_cached_key(group);
-    let mut batches: Vec<Vec<DuePermit>> = Vec::new();
-    for permit in due {
-        match batches.last_mut() {
-            Some(batch) if batch.len() < MAX_BATCH && group(&batch[0]) == group(&permit) => {
-                batch.push(permit);
+        for permit in due {
+            while calls.try_join_next().is_some() {}
+            if calls.len() >= MAX_RENEWALS {
+                calls.join_next().await;
             }
-            _ => batches.push(vec![permit]),
+            calls.spawn(renew(limiter.clone(), permit));
         }
+        let _ = timeout(ROUND_INTERVAL, wakes.notified()).await;
     }
-    batches
 }
 
-/// Charges the units of some permits again, and then releases the old ones. If the store cannot answer, the next
+/// Charges the units of a permit again, and then releases the old ones. If the store cannot answer, the next
 /// round tries again.
-async fn renew(limiter: Weak<LimiterState>, batch: Vec<DuePermit>, places: Arc<Semaphore>) {
-    let Ok(_place) = places.acquire().await else { return };
-    let mut batches = vec![batch];
-    while let Some(batch) = batches.pop() {
-        let Some(state) = limiter.upgrade() else { return };
-        // Units of the same key are charged together, and have the same mark.
-        let mut charges = Charges::default();
-        let mut positions = Vec::new();
-        for charge in batch.iter().flat_map(|permit| &permit.charges) {
-            positions.push(charges.add(charge.clone()));
-        }
-        let answer = state.store.call_in_background(Request::Force(&charges));
-        drop(state);
-        let reply = answer.await;
-        // A key that the store refuses is refused without the others.
-        if reply.as_ref().is_err_and(|error| !error.is_unavailable()) && batch.len() > 1 {
-            batches.extend(batch.into_iter().map(|permit| vec![permit]));
-            continue;
-        }
-        let Some(state) = limiter.upgrade() else { return };
-        let mut positions = positions.into_iter();
-        for DuePermit { id, round, charges } in batch {
-            let charges = charges.into_iter().zip(positions.by_ref());
-            let renewed = reply.as_ref().ok().map(|reply| receipt_of(charges, reply));
-            if let Some(receipt) = state.units.end_renewal(id, round, renewed) {
-                state.release(receipt);
-            }
-        }
+async fn renew(limiter: Weak<LimiterState>, DuePermit { id, charges }: DuePermit) {
+    let Some(state) = limiter.upgrade() else { return };
+    let asked_at = Instant::now();
+    let answer = state.store.call_in_background(Request::Force(&charges));
+    drop(state);
+    let reply = answer.await;
+    let Some(state) = limiter.upgrade() else { return };
+    let renewed = reply.and_then(|reply| Decision::forced(charges, reply));
+    let renewed = renewed.ok().map(Allowed::into_receipt);
+    if let Some(receipt) = state.units.end_renewal(id, asked_at, renewed) {
+        state.release(receipt);
     }
-}
-
-/// Returns the receipt of charges by their positions in a reply.
-fn receipt_of(
-    charges: impl Iterator<Item = (Charge<'static>, usize)>,
-    reply: &StoreReply,
-) -> Receipt {
-    let lines = charges.filter_map(|(charge, position)| {
-        let reply = reply.charges.get(position)?;
-        let units = charge.cost().min(reply.units);
-        Some(ReceiptLine::new(charge, units, reply.mark))
-    });
-    Receipt::new(reply.time, reply.source, lines)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     check::Check,
     permit::Permit,
-    queue::Queue,
+    queue,
     reservation::{Reservation, Reserved},
     state::{LimiterState, LimiterStore},
 };
@@ -15,9 +15,9 @@ use crate::{
     memory::{MemoryConfig, MemoryStore},
     policy::{Charges, OnFailure},
     quota::Quota,
-    remote::{Resilience, Step},
+    remote::Resilience,
     store::{Request, Status, Store},
-    telemetry::{self, DenialEvents, DenialLog},
+    telemetry,
 };
 
 /// The handle with which an application checks charges.
@@ -52,7 +52,7 @@ pub struct Limiter(pub(super) Arc<LimiterState>);
 
 impl Limiter {
     /// The maximum number of tasks that wait in [`until_ready`](Self::until_ready) at once.
-    pub const MAX_WAITING: usize = 10_000;
+    pub const MAX_WAITING: usize = queue::MAX_TASKS;
 
     /// The longest duration of a [`block`](Self::block): 400 days, like the longest window.
     pub const MAX_BLOCK: Duration = Quota::MAX_WINDOW;
@@ -70,8 +70,7 @@ impl Limiter {
     #[must_use]
     pub fn with_resilience(store: impl Store, resilience: Resilience) -> Self {
         telemetry::describe();
-        let (store, queue) = (LimiterStore::new(store, resilience), Queue::new(Self::MAX_WAITING));
-        Self(Arc::new(LimiterState::new(store, queue)))
+        Self(Arc::new(LimiterState::new(LimiterStore::new(store, resilience))))
     }
 
     /// Creates a limiter for this process alone, over a [`MemoryStore`] of the default size.
@@ -112,7 +111,7 @@ impl Limiter {
     /// [fallback](crate::Resilience::fallback). An embedded store can always answer.
     #[inline]
     pub fn check<'l, 'p>(&'l self, charges: impl Into<Charges<'p>>) -> Check<'l, 'p> {
-        Check::new(self, charges.into())
+        Check::new(self, charges.into(), None)
     }
 
     /// Checks like [`check`](Self::check), and returns the decision at once: for programs without an
@@ -175,21 +174,12 @@ impl Limiter {
     /// # Errors
     ///
     /// Returns an error in the cases of [`check`](Self::check).
-    pub async fn check_within<'p>(
-        &self,
+    pub fn check_within<'l, 'p>(
+        &'l self,
         charges: impl Into<Charges<'p>>,
         limit: Duration,
-    ) -> Result<Decision<'p>, Error> {
-        let mut charges = charges.into();
-        let reply = match self.begin(&mut charges, Some(limit))? {
-            Step::Decided(reply) => reply,
-            Step::Waits(call) => {
-                let (waited, reply) = call.await;
-                charges = waited;
-                reply
-            }
-        };
-        self.decide(&mut charges, reply?)
+    ) -> Check<'l, 'p> {
+        Check::new(self, charges.into(), Some(limit))
     }
 
     /// Returns the decision that [`check`](Self::check) would return, and spends nothing.
@@ -238,13 +228,6 @@ impl Limiter {
         &self,
         charges: impl Into<Charges<'p>>,
     ) -> Result<Reserved<'p>, Error> {
-        let mut charges = charges.into();
-        if let Some(store) = self.0.holds_in_memory(&charges) {
-            match charges.into_one() {
-                Ok(charge) => return Reservation::in_memory(&self.0, store, charge),
-                Err(vector) => charges = vector,
-            }
-        }
         Ok(match self.check(charges).await? {
             Decision::Allowed(allowed) => Reserved::Held(self.hold(allowed.into_receipt())),
             Decision::Denied(denied) => Reserved::Denied(denied),
@@ -342,19 +325,6 @@ impl Limiter {
     pub async fn close(&self) -> Result<(), Error> {
         let released = self.0.send_all_released().await;
         self.0.store.close().await.and(released)
-    }
-
-    /// Sets the denials for which this limiter and its layers emit an event, for all clones of this
-    /// handle. It can be changed while the program runs. The default is
-    /// [`DenialEvents::OncePerSecond`].
-    pub fn set_denial_events(&self, events: DenialEvents) {
-        self.0.denial_log.set_mode(events);
-    }
-
-    /// Returns the denials for which this limiter emits an event.
-    #[must_use]
-    pub fn denial_events(&self) -> DenialEvents {
-        self.0.denial_log.mode()
     }
 
     /// Spends the cost of all charges, even beyond the limit. Takes one [`Charge`](crate::Charge) or
@@ -484,9 +454,8 @@ impl Limiter {
     }
 
     /// Returns a guard of the units that an admitted check holds in flight, if there are any.
-    #[inline]
     pub(crate) fn permit(&self, decision: &Decision<'_>) -> Option<Permit> {
-        decision.in_flight().map(|receipt| Permit::new(&self.0, receipt, None))
+        decision.in_flight().map(|receipt| Permit::new(&self.0, receipt))
     }
 
     pub(crate) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {
@@ -496,10 +465,5 @@ impl Limiter {
     /// Returns the description of the store and of the stages around it.
     pub(crate) fn description(&self) -> String {
         self.0.store.description()
-    }
-
-    /// Returns the log that limits the events of denials.
-    pub(crate) fn denial_log(&self) -> &DenialLog {
-        &self.0.denial_log
     }
 }

@@ -19,4 +19,3 @@ pub use self::{
     limiter::Limiter,
     reservation::{Reservation, Reserved},
 };
-pub use crate::telemetry::DenialEvents;

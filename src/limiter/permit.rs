@@ -23,46 +23,28 @@ use crate::{
 #[derive(Debug)]
 #[must_use = "dropping a permit releases its units"]
 pub(crate) struct Permit {
-    pub(super) limiter: Arc<LimiterState>,
-    /// The place of the receipt. `None` if nothing is in flight.
-    id: Option<PermitId>,
-    /// The name of the only charge, if the memory store has the units: so its key is not hashed again.
-    name: Option<u128>,
+    limiter: Arc<LimiterState>,
+    id: PermitId,
 }
 
 impl Permit {
-    /// Creates the guard of the units of `receipt`, all of which are in flight. `name` is that of its only
-    /// charge in the memory store.
-    pub(super) fn new(limiter: &Arc<LimiterState>, receipt: Receipt, name: Option<u128>) -> Self {
+    /// Creates the guard of the units of `receipt`, all of which are in flight.
+    pub(super) fn new(limiter: &Arc<LimiterState>, receipt: Receipt) -> Self {
         let id = limiter.units.hold(receipt);
         limiter.start_keeper();
-        Self { limiter: Arc::clone(limiter), id: Some(id), name }
+        Self { limiter: Arc::clone(limiter), id }
     }
 
-    /// Creates a guard of nothing.
-    pub(super) fn empty(limiter: &Arc<LimiterState>) -> Self {
-        Self { limiter: Arc::clone(limiter), id: None, name: None }
-    }
-
-    /// Returns a copy of the receipt of the units, which is not used.
-    pub(super) fn copy_receipt(&self) -> Receipt {
-        self.id.and_then(|id| self.limiter.units.copy(id)).unwrap_or_else(Receipt::empty)
-    }
-
-    /// Returns the receipt of the units, which the caller refunds.
-    pub(super) fn into_receipt(mut self) -> Option<Receipt> {
-        self.limiter.units.end(self.id.take()?)
+    /// Returns the newest receipt of the units, which the caller refunds.
+    pub(super) fn into_receipt(self) -> Option<Receipt> {
+        self.limiter.units.end(self.id)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let Some(receipt) = self.id.and_then(|id| self.limiter.units.end(id)) else { return };
-        match (self.limiter.memory(), self.name, receipt.lines()) {
-            (Some(store), Some(name), [line]) => {
-                store.release_named(name, line.mark, line.units);
-            }
-            _ => self.limiter.release(receipt),
+        if let Some(receipt) = self.limiter.units.end(self.id) {
+            self.limiter.release(receipt);
         }
     }
 }

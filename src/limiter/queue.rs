@@ -32,10 +32,12 @@ pub(super) const MAX_WITHIN: Duration = Duration::from_secs(86_400 * 365);
 /// The id of a policy, and a key.
 type KeyQueueId = (u64, Key);
 
-#[derive(Debug)]
+/// The maximum number of tasks that wait at once.
+pub(super) const MAX_TASKS: usize = 10_000;
+
+#[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
-    max_tasks: usize,
     tickets: AtomicU64,
 }
 
@@ -78,10 +80,6 @@ pub(super) struct Turn<'q> {
 }
 
 impl Queue {
-    pub(super) fn new(max_tasks: usize) -> Self {
-        Self { waiting: Mutex::default(), max_tasks, tickets: AtomicU64::new(0) }
-    }
-
     /// Returns the ticket of a task that arrives now.
     pub(super) fn ticket(&self) -> Ticket {
         Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
@@ -92,8 +90,8 @@ impl Queue {
     /// All queues have the same order, so tasks with several keys cannot lock each other out.
     pub(super) fn enter(&self, charges: &[Charge<'_>], ticket: Ticket) -> Result<Turn<'_>, Error> {
         let mut waiting = self.lock();
-        if waiting.tasks >= self.max_tasks {
-            let message = format!("{} tasks wait already, which is the maximum", self.max_tasks);
+        if waiting.tasks >= MAX_TASKS {
+            let message = format!("{MAX_TASKS} tasks wait already, which is the maximum");
             return Err(Error::new(ErrorKind::QueueFull, message));
         }
         waiting.tasks += 1;

@@ -1,13 +1,11 @@
 //! A reservation of units, until the cost of the work is known.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::{keeper::was_not_sent, permit::Permit, state::LimiterState};
 use crate::{
-    decision::{ChargeReply, Decision, Denied, Receipt, ReceiptLine},
+    decision::{Denied, Receipt},
     error::Error,
-    memory::MemoryStore,
-    policy::Charge,
 };
 
 /// The result of [`Limiter::reserve`](crate::Limiter::reserve).
@@ -79,58 +77,27 @@ pub enum Reserved<'p> {
 #[derive(Debug)]
 #[must_use = "dropping a reservation keeps the charge, and releases units in flight"]
 pub struct Reservation {
-    /// The receipt of all charges. If all units are in flight, it is in the permit until it is asked for.
-    receipt: OnceLock<Receipt>,
+    limiter: Arc<LimiterState>,
+    receipt: Receipt,
     /// The guard of the units in flight, if there are any. It has their newest receipt.
-    permit: Permit,
+    permit: Option<Permit>,
 }
 
 impl Reservation {
     pub(super) fn new(limiter: &Arc<LimiterState>, receipt: Receipt) -> Self {
-        if receipt.is_in_flight() {
-            let permit = Permit::new(limiter, receipt, None);
-            return Self { receipt: OnceLock::new(), permit };
-        }
-        let permit = match receipt.in_flight() {
-            Some(in_flight) => Permit::new(limiter, in_flight, None),
-            None => Permit::empty(limiter),
-        };
-        Self { receipt: receipt.into(), permit }
-    }
-
-    /// Checks one charge under a concurrency limit in the memory store. It hashes the key once, and the only copy
-    /// of the charge is in the table of permits (`benches/check.rs`, in flight).
-    ///
-    /// # Errors
-    ///
-    /// Returns no error: the store replies to each charge.
-    pub(super) fn in_memory<'p>(
-        limiter: &Arc<LimiterState>,
-        store: &MemoryStore,
-        charge: Charge<'p>,
-    ) -> Result<Reserved<'p>, Error> {
-        let (name, reply) = store.acquire_held(&charge);
-        let line = reply.charges().first().filter(|line| line.units > 0);
-        let Some(ChargeReply { units, mark, .. }) = line else {
-            return Ok(match Decision::new(&mut charge.into(), reply)? {
-                Decision::Allowed(it) => Reserved::Held(Self::new(limiter, it.into_receipt())),
-                Decision::Denied(denied) => Reserved::Denied(denied),
-            });
-        };
-        let line = ReceiptLine::new(charge.into_owned(), *units, *mark);
-        let receipt = Receipt::new(reply.time, reply.source, [line]);
-        let permit = Permit::new(limiter, receipt, Some(name));
-        Ok(Reserved::Held(Self { receipt: OnceLock::new(), permit }))
+        let permit = receipt.in_flight().map(|in_flight| Permit::new(limiter, in_flight));
+        Self { limiter: Arc::clone(limiter), receipt, permit }
     }
 
     /// Returns whether the store is embedded, so that settling is ready at once.
     pub(crate) fn is_embedded(&self) -> bool {
-        self.permit.limiter.store.is_embedded()
+        self.limiter.store.is_embedded()
     }
 
-    /// Returns the receipt of the charges.
+    /// Returns the receipt of the charges, as they were made. Units in flight are renewed later under other
+    /// [marks](crate::store::Mark).
     pub fn receipt(&self) -> &Receipt {
-        self.receipt.get_or_init(|| self.permit.copy_receipt())
+        &self.receipt
     }
 
     /// Refunds the units that the charges still hold, and returns their number.
@@ -145,9 +112,8 @@ impl Reservation {
     /// units may have been refunded. Units in flight that were not are released when the store answers
     /// again.
     pub async fn refund(self) -> Result<u64, Error> {
-        let (refund, _) =
-            self.receipt.into_inner().unwrap_or_else(Receipt::empty).without_in_flight().settle(0);
-        refund_both(refund, self.permit).await
+        let (refund, _) = self.receipt.without_in_flight().settle(0);
+        self.limiter.refund_both(refund, self.permit).await
     }
 
     /// Changes the cost of every charge of the [receipt](Self::receipt) to `units`: refunds the rest,
@@ -163,43 +129,46 @@ impl Reservation {
     /// some charges have a rest to refund and others a difference to charge, a failure of one request
     /// does not prevent the other.
     pub async fn settle(self, units: u64) -> Result<(), Error> {
-        let receipt = self.receipt.into_inner().unwrap_or_else(Receipt::empty);
-        let (refund, additional) = receipt.without_in_flight().settle(units);
+        let (refund, additional) = self.receipt.without_in_flight().settle(units);
         // Charged first, a bucket could reach its largest debt, at which it forgets units.
-        let limiter = Arc::clone(&self.permit.limiter);
-        let refunded = refund_both(refund, self.permit).await.map(drop);
+        let refunded = self.limiter.refund_both(refund, self.permit).await.map(drop);
         if !additional.is_empty() {
-            return refunded.and(limiter.force(&additional).await.map(drop));
+            return refunded.and(self.limiter.force(&additional).await.map(drop));
         }
         refunded
     }
 }
 
-/// Refunds a receipt, and the units in flight, in one request if it can be. Returns the number of units.
-async fn refund_both(mut refund: Receipt, permit: Permit) -> Result<u64, Error> {
-    let limiter = &Arc::clone(&permit.limiter);
-    let mut units = 0;
-    if let Some(released) = permit.into_receipt() {
-        if released.source == refund.source {
-            refund.append(released);
-        } else {
-            units += refund_one(limiter, &released).await?;
+impl LimiterState {
+    /// Refunds a receipt, and the units in flight, in one request if it can be. Returns the number of units.
+    async fn refund_both(
+        self: &Arc<Self>,
+        mut refund: Receipt,
+        permit: Option<Permit>,
+    ) -> Result<u64, Error> {
+        let mut units = 0;
+        if let Some(released) = permit.and_then(Permit::into_receipt) {
+            if released.source == refund.source {
+                refund.append(released);
+            } else {
+                units += self.refund_one(&released).await?;
+            }
         }
+        if !refund.lines().is_empty() {
+            units += self.refund_one(&refund).await?;
+        }
+        Ok(units)
     }
-    if !refund.lines().is_empty() {
-        units += refund_one(limiter, &refund).await?;
-    }
-    Ok(units)
-}
 
-/// Refunds a receipt. If the store cannot answer, the units in flight are released when it can, as if the
-/// reservation had been dropped.
-async fn refund_one(limiter: &Arc<LimiterState>, receipt: &Receipt) -> Result<u64, Error> {
-    let reply = limiter.refund(receipt).await;
-    if reply.as_ref().is_err_and(was_not_sent)
-        && let Some(in_flight) = receipt.in_flight()
-    {
-        limiter.release(in_flight);
+    /// Refunds a receipt. If the store cannot answer, the units in flight are released when it can, as if the
+    /// reservation had been dropped.
+    async fn refund_one(self: &Arc<Self>, receipt: &Receipt) -> Result<u64, Error> {
+        let reply = self.refund(receipt).await;
+        if reply.as_ref().is_err_and(was_not_sent)
+            && let Some(in_flight) = receipt.in_flight()
+        {
+            self.release(in_flight);
+        }
+        Ok(reply?.charges.iter().map(|charge| charge.units).sum())
     }
-    Ok(reply?.charges.iter().map(|charge| charge.units).sum())
 }

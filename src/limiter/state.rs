@@ -1,6 +1,6 @@
 //! The state that a limiter and its clones share.
 
-use std::{any::Any, mem, time::Duration};
+use std::{any::Any, time::Duration};
 
 use super::{in_flight::UnitsInFlight, queue::Queue};
 use crate::{
@@ -10,47 +10,27 @@ use crate::{
     policy::{Charge, Charges},
     remote::{Call, Pipeline, Resilience, Step},
     runtime::RunningFlag,
-    store::{Answer, NodeId, Request, Status, Store},
-    telemetry::{self, DenialLog},
+    store::{Answer, Request, Status, Store},
+    telemetry,
 };
 
 #[derive(Debug)]
 pub(super) struct LimiterState {
     pub(super) store: LimiterStore,
     pub(super) queue: Queue,
-    pub(super) denial_log: DenialLog,
     pub(super) units: UnitsInFlight,
     /// Set while the thread runs that renews and releases units in flight.
     pub(super) keeper: RunningFlag,
 }
 
 impl LimiterState {
-    pub(super) fn new(store: LimiterStore, queue: Queue) -> Self {
+    pub(super) fn new(store: LimiterStore) -> Self {
         Self {
             store,
-            queue,
-            denial_log: DenialLog::default(),
+            queue: Queue::default(),
             units: UnitsInFlight::default(),
             keeper: RunningFlag::default(),
         }
-    }
-
-    /// Returns the memory store, if the limiter has one.
-    #[inline]
-    pub(super) fn memory(&self) -> Option<&MemoryStore> {
-        match &self.store {
-            LimiterStore::Memory(store) => Some(store),
-            _ => None,
-        }
-    }
-
-    /// Returns the memory store, if the limiter has one and these charges are a single one under a concurrency
-    /// limit, on which nothing is reported.
-    #[inline]
-    pub(super) fn holds_in_memory(&self, charges: &[Charge<'_>]) -> Option<&MemoryStore> {
-        let [charge] = charges else { return None };
-        let is_held = charge.quota().is_concurrent() && !telemetry::reports_decisions();
-        self.memory().filter(|_| is_held)
     }
 
     pub(super) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {
@@ -65,7 +45,7 @@ impl LimiterState {
     /// Reports a decision without a route.
     #[inline]
     pub(super) fn report(&self, decision: &Decision<'_>) {
-        telemetry::record_decision(decision, &self.denial_log, || None);
+        telemetry::record_decision(decision, || None);
     }
 }
 
@@ -77,9 +57,8 @@ impl LimiterState {
 #[expect(clippy::large_enum_variant, reason = "each limiter has one, on the heap")]
 pub(super) enum LimiterStore {
     Memory(MemoryStore),
-    /// Another embedded store, which needs no protection.
-    Embedded(Box<dyn Store>),
-    Remote(Pipeline),
+    /// Another store. It has no protection if it is embedded.
+    Other(Pipeline),
 }
 
 impl LimiterStore {
@@ -90,29 +69,28 @@ impl LimiterStore {
             return Self::Memory(memory);
         }
         let store = store.expect("a store that is not a memory store");
-        match store.traits().is_embedded {
-            true => Self::Embedded(Box::new(store)),
-            false => Self::Remote(Pipeline::new(store, resilience)),
-        }
+        let is_embedded = store.traits().is_embedded;
+        Self::Other(Pipeline::new(store, if is_embedded { Resilience::none() } else { resilience }))
     }
 
     pub(super) fn is_embedded(&self) -> bool {
-        !matches!(self, Self::Remote(_))
+        match self {
+            Self::Memory(_) => true,
+            Self::Other(pipeline) => pipeline.is_embedded(),
+        }
     }
 
     pub(super) fn description(&self) -> String {
         match self {
             Self::Memory(store) => store.description(),
-            Self::Embedded(store) => store.description(),
-            Self::Remote(pipeline) => pipeline.description(),
+            Self::Other(pipeline) => pipeline.description(),
         }
     }
 
     pub(super) fn status(&self) -> Status {
         match self {
             Self::Memory(store) => store.status(),
-            Self::Embedded(store) => store.status(),
-            Self::Remote(pipeline) => pipeline.status(),
+            Self::Other(pipeline) => pipeline.status(),
         }
     }
 
@@ -125,14 +103,7 @@ impl LimiterStore {
     ) -> Step<Call<'p>> {
         match self {
             Self::Memory(store) => Step::Decided(Ok(store.acquire(charges))),
-            Self::Embedded(store) => match store.call(Request::Acquire(charges), None).now() {
-                Ok(reply) => Step::Decided(reply),
-                Err(answer) => {
-                    let charges = mem::take(charges).into_owned();
-                    Step::Waits(Call::boxed(async move { (charges, answer.await) }))
-                }
-            },
-            Self::Remote(pipeline) => pipeline.acquire(charges, within),
+            Self::Other(pipeline) => pipeline.acquire(charges, within),
         }
     }
 
@@ -140,34 +111,26 @@ impl LimiterStore {
     pub(super) fn call(&self, request: Request<'_>) -> Answer {
         match self {
             Self::Memory(store) => store.call(request, None),
-            Self::Embedded(store) => store.call(request, None),
-            Self::Remote(pipeline) => pipeline.call(request),
+            Self::Other(pipeline) => pipeline.call(request),
         }
     }
 
     /// Executes a request of the keeper, for which no caller waits.
     pub(super) fn call_in_background(&self, request: Request<'_>) -> Answer {
         match self {
-            Self::Memory(_) | Self::Embedded(_) => self.call(request),
-            Self::Remote(pipeline) => pipeline.call_in_background(request),
-        }
-    }
-
-    /// Returns the node that a charge depends on.
-    pub(super) fn node(&self, charge: &Charge<'_>) -> NodeId {
-        match self {
-            Self::Memory(_) | Self::Embedded(_) => NodeId::ONLY,
-            Self::Remote(pipeline) => pipeline.node(charge),
+            Self::Memory(_) => self.call(request),
+            Self::Other(pipeline) => pipeline.call_in_background(request),
         }
     }
 
     /// Releases the units in flight of a receipt, if the store is embedded. Returns whether it is.
-    #[inline]
     pub(super) fn release_now(&self, receipt: &Receipt) -> bool {
         match self {
             Self::Memory(store) => store.release(receipt),
-            Self::Embedded(store) => drop(store.call(Request::Refund(receipt), None)),
-            Self::Remote(_) => return false,
+            Self::Other(pipeline) if pipeline.is_embedded() => {
+                drop(pipeline.call(Request::Refund(receipt)));
+            }
+            Self::Other(_) => return false,
         }
         true
     }
@@ -175,8 +138,8 @@ impl LimiterStore {
     /// Refunds the leased units to the store, and leases no more.
     pub(super) async fn close(&self) -> Result<(), Error> {
         match self {
-            Self::Memory(_) | Self::Embedded(_) => Ok(()),
-            Self::Remote(pipeline) => pipeline.close().await,
+            Self::Memory(_) => Ok(()),
+            Self::Other(pipeline) => pipeline.close().await,
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
 /// The charges of a request that is checked until it is admitted. Its trials are decided once, when it
 /// arrives, because a wait for the live limits is not one for the limit on trial.
 pub(super) struct RepeatedCheck<'l, 'p> {
-    limiter: &'l Limiter,
+    pub(super) limiter: &'l Limiter,
     charges: Charges<'p>,
     /// The same charges, in which each trial costs 0 units.
     repeated: Charges<'p>,

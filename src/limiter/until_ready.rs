@@ -110,19 +110,13 @@ pub(super) fn wait_of(denied: &Denied<'_>, poll: &mut Duration) -> Option<Durati
 
 /// Returns whether the store may recover from this error by itself.
 fn may_pass(error: &Error) -> bool {
-    match error.kind() {
+    matches!(
+        error.kind(),
         ErrorKind::Unavailable
-        | ErrorKind::BreakerOpen
-        | ErrorKind::ReadOnly
-        | ErrorKind::OutOfMemory
-        | ErrorKind::CannotPersist
-        | ErrorKind::Loading => true,
-        ErrorKind::Invalid
-        | ErrorKind::Unauthorized
-        | ErrorKind::WrongType
-        | ErrorKind::Protocol
-        | ErrorKind::Unsupported
-        | ErrorKind::QueueFull
-        | ErrorKind::Deadline => false,
-    }
+            | ErrorKind::BreakerOpen
+            | ErrorKind::ReadOnly
+            | ErrorKind::OutOfMemory
+            | ErrorKind::CannotPersist
+            | ErrorKind::Loading
+    )
 }

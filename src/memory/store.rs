@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    decision::{ChargeReply, Mark, Receipt},
+    decision::{ChargeReply, Receipt},
     policy::Charge,
     store::{
         Answer, MemoryStats, Request, Source, Status, Store, StoreReply, Traits, decide::Mode,
@@ -95,15 +95,6 @@ impl MemoryStore {
         stats
     }
 
-    /// Decides a check of one charge now. Returns the
-    /// [`name`](Self::name) of the charge as well, with which its units are [released](Self::release_named).
-    #[inline]
-    pub(crate) fn acquire_held(&self, charge: &Charge<'_>) -> (u128, StoreReply) {
-        let (time, id) = (self.0.clock.now(), self.0.secret.entry(charge));
-        let reply = decide_entry(&self.0, id, charge, time, Mode::Acquire);
-        (id.to_u128(), StoreReply::new(time, Source::Local, [reply]))
-    }
-
     /// Decides a check now.
     #[inline]
     pub(crate) fn acquire(&self, charges: &[Charge<'_>]) -> StoreReply {
@@ -134,20 +125,15 @@ impl MemoryStore {
         decide_entry(&self.0, EntryId::from_u128(name), charge, now, Mode::Acquire)
     }
 
-    /// Releases the units in flight of a receipt.
+    /// Releases the units in flight of a receipt. Nothing reads a reply to it, so it reads no clock and computes no
+    /// standing.
     pub(crate) fn release(&self, receipt: &Receipt) {
         for line in receipt.lines() {
-            self.release_named(self.name(&line.charge), line.mark, line.units);
-        }
-    }
-
-    /// Releases units in flight of the standing with this [`name`](Self::name). Nothing reads a reply to it, so
-    /// it reads no clock and computes no standing.
-    pub(crate) fn release_named(&self, name: u128, mark: Mark, units: u64) {
-        let id = EntryId::from_u128(name);
-        let mut shard = self.0.lock(self.0.shard_of(id));
-        if let Some(position) = shard.position(id) {
-            shard.entry(position).state.release(mark, units);
+            let id = self.0.secret.entry(&line.charge);
+            let mut shard = self.0.lock(self.0.shard_of(id));
+            if let Some(position) = shard.position(id) {
+                shard.entry(position).state.release(line.mark, line.units);
+            }
         }
     }
 }

@@ -9,18 +9,19 @@ use std::{
 };
 
 use http::{Response, request::Parts};
+use http_body::Body;
 
 use super::{
     Decisions,
     headers::{Headers, ResponseHeaders},
     misuse,
-    respond::DenialFormat,
+    respond::{DenialFormat, Rejection},
 };
 use crate::{
     decision::{Decision, Denied, StoreReply},
     error::Error,
-    limiter::{Limiter, Permit},
-    outcome::{DenialBody, Settlement},
+    limiter::Limiter,
+    outcome::{BodySettlement, DenialBody, ResponseBody, Settlement},
     policy::{Charges, FailurePolicy},
     remote::{Call, Step},
     rule::{RequestCharges, RequestFn, ResponseHooks, Rule, Rules, route},
@@ -65,22 +66,48 @@ pub(super) enum Admission {
 }
 
 /// The change of a response of the inner service.
-pub(super) enum ResponseChange {
-    None,
-    /// Adds headers, and the decision to the extensions.
-    Add(ResponseHeaders, Option<Decisions>),
-    /// Adjusts charges by the response before headers are added.
-    Settle(Box<PendingSettlement>),
-    /// Makes the change, and holds units in flight until the body of the response has ended. It is boxed
-    /// because few requests have such units.
-    Hold(Box<(Permit, Self)>),
+#[derive(Default)]
+pub(super) struct ResponseChange {
+    headers: ResponseHeaders,
+    /// The decision for the extensions of the response.
+    decided: Option<Decisions>,
+    /// The charges that depend on the response, and the headers that show them. Few requests have such charges.
+    settlement: Option<Box<(Settlement, Headers)>>,
+    /// The guard of units in flight, and of what the end of the body settles.
+    at_end: Option<Box<BodySettlement>>,
 }
 
+/// A change that waits for refunds.
+pub(super) type Settling = Pin<Box<dyn Future<Output = ResponseChange> + Send>>;
+
 impl ResponseChange {
-    /// Creates the change that adds `headers`.
-    #[inline]
-    fn of(headers: ResponseHeaders) -> Self {
-        if headers.is_empty() { Self::None } else { Self::Add(headers, None) }
+    /// Adjusts charges by the head of the response, if some depend on it. The response waits for their refunds.
+    pub(super) fn settle<B: Body>(
+        &mut self,
+        response: Response<B>,
+    ) -> (Response<B>, Option<Settling>) {
+        let Some(settlement) = self.settlement.take() else { return (response, None) };
+        let (settlement, shown) = *settlement;
+        let Self { decided, at_end, .. } = mem::take(self);
+        let (head, body) = response.into_parts();
+        let settling = settlement.at_head(at_end, &head, &body.size_hint());
+        let settling = Box::pin(async move {
+            let (decision, at_end) = settling.await;
+            let headers = shown.for_decision(&decision);
+            let decided = decided.map(|decided| decided.with_decision(decision));
+            Self { headers, decided, settlement: None, at_end }
+        });
+        (Response::from_parts(head, body), Some(settling))
+    }
+
+    /// Changes a response. Its body holds units in flight until it has ended.
+    pub(super) fn apply<B>(self, response: Response<B>) -> Response<ResponseBody<B>> {
+        let mut response = response;
+        self.headers.add_to(response.headers_mut());
+        if let Some(decided) = self.decided {
+            decided.add_to(response.extensions_mut());
+        }
+        response.map(|body| ResponseBody::inner(body, self.at_end))
     }
 }
 
@@ -94,13 +121,6 @@ pub(super) enum PendingDecision {
 }
 
 type DelayedDecision = Pin<Box<dyn Future<Output = Result<Decision<'static>, Error>> + Send>>;
-
-/// An admitted request that waits for the head of its response.
-pub(super) struct PendingSettlement {
-    pub(super) settlement: Settlement,
-    pub(super) headers: Headers,
-    pub(super) decided: Option<Decisions>,
-}
 
 impl Decider {
     /// Reports the limits, the store and its resilience, once for each layer.
@@ -142,10 +162,10 @@ impl Decider {
     }
 
     /// Applies the rules to a request, and asks the limiter.
-    #[inline]
     fn check(&self, parts: &mut Parts) -> FirstStep {
         let Ok(RequestCharges { mut charges, hooks, sum }) = self.rules.charges(parts) else {
-            return FirstStep::Decided(Admission::Rejected(self.denial_format.no_peer(parts)));
+            let response = self.denial_format.respond(Rejection::no_peer(), parts);
+            return FirstStep::Decided(Admission::Rejected(response));
         };
         if charges.is_empty() {
             return FirstStep::Decided(self.pass(parts));
@@ -166,7 +186,6 @@ impl Decider {
     }
 
     /// Starts the decision on a request that may wait.
-    #[inline(never)]
     fn delay(&self, charges: Charges<'static>, hooks: ResponseHooks) -> PendingDecision {
         let policy = charges.failure_policy();
         let (limiter, max) = (self.limiter.clone(), self.delay);
@@ -186,11 +205,10 @@ impl Decider {
         if self.visible && parts.extensions.get::<Decisions>().is_none() {
             parts.extensions.insert(Decisions::default());
         }
-        Admission::Admitted(ResponseChange::None)
+        Admission::Admitted(ResponseChange::default())
     }
 
     /// Decides a request with the reply of the store.
-    #[inline(never)]
     fn judge(
         &self,
         mut charges: Charges<'_>,
@@ -208,7 +226,7 @@ impl Decider {
     /// Admits or rejects a request by its decision. The decision is borrowed and not moved: it is
     /// large, and a move costs as much as making it.
     fn admit(&self, decision: &Decision<'_>, hooks: ResponseHooks, parts: &mut Parts) -> Admission {
-        telemetry::record_decision(decision, self.limiter.denial_log(), || route::matched(parts));
+        telemetry::record_decision(decision, || route::matched(parts));
         if let Some(on_decision) = &self.on_decision {
             on_decision(decision, parts);
         }
@@ -220,32 +238,25 @@ impl Decider {
         if let Some(decided) = &decided {
             parts.extensions.insert(decided.clone());
         }
-        let change = if hooks.is_empty() {
-            let headers = self.headers.for_decision(decision);
-            match decided {
-                None => ResponseChange::of(headers),
-                decided => ResponseChange::Add(headers, decided),
-            }
-        } else {
+        let settlement = (!hooks.is_empty()).then(|| {
             let (limiter, decision) = (self.limiter.clone(), decision.clone().into_owned());
-            let settlement = Settlement { limiter, decision, hooks };
-            let headers = self.headers;
-            ResponseChange::Settle(Box::new(PendingSettlement { settlement, headers, decided }))
-        };
-        Admission::Admitted(match permit {
-            Some(permit) => ResponseChange::Hold(Box::new((permit, change))),
-            None => change,
-        })
+            Box::new((Settlement { limiter, decision, hooks }, self.headers))
+        });
+        let headers = self.headers.for_decision(decision);
+        let at_end = BodySettlement::of(permit);
+        Admission::Admitted(ResponseChange { headers, decided, settlement, at_end })
     }
 
     /// Admits or rejects a request that the store could not decide.
-    #[cold]
     fn fail(&self, policy: FailurePolicy, error: &Error, parts: &mut Parts) -> Admission {
         let admitted = policy.admits(error);
         telemetry::check_failed(error, admitted);
         match admitted {
             true => self.pass(parts),
-            false => Admission::Rejected(self.denial_format.unavailable(self.jitter, parts)),
+            false => {
+                let rejection = Rejection::unavailable(self.jitter);
+                Admission::Rejected(self.denial_format.respond(rejection, parts))
+            }
         }
     }
 
@@ -255,7 +266,8 @@ impl Decider {
         denied: &Denied<'_>,
         parts: &Parts,
     ) -> Response<DenialBody> {
-        let mut response = self.denial_format.denied(denied, &self.headers, self.jitter, parts);
+        let rejection = Rejection::denied_by(denied, &self.headers, self.jitter);
+        let mut response = self.denial_format.respond(rejection, parts);
         if self.visible {
             decided(decision, parts).add_to(response.extensions_mut());
         }

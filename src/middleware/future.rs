@@ -1,4 +1,4 @@
-//! The response future, which awaits the decision, the inner service and the settlement.
+//! The response future, which awaits the decision, the inner service and refunds.
 
 use std::{
     fmt, mem,
@@ -12,15 +12,8 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::{
-    Decisions,
-    decide::{Admission, Decider, PendingDecision, PendingSettlement, ResponseChange},
-    headers::{Headers, ResponseHeaders},
-};
-use crate::{
-    limiter::Permit,
-    outcome::{BodySettlement, DenialBody, ResponseBody, Settled, SettlementFuture},
-};
+use super::decide::{Admission, Decider, PendingDecision, ResponseChange, Settling};
+use crate::outcome::{DenialBody, ResponseBody};
 
 pin_project! {
     /// The response future of [`RateLimit`](crate::layer::RateLimit).
@@ -44,7 +37,7 @@ pin_project! {
         // The inner service has been called.
         Calling { #[pin] future: F, change: ResponseChange },
         // The head of the response has arrived, and charges are refunded.
-        Settling { settling: Option<Box<Settling<R>>> },
+        Settling { settling: Option<Box<(R, Settling)>> },
     }
 }
 
@@ -58,15 +51,6 @@ struct PendingCall<S, B> {
     body: B,
 }
 
-/// A response that waits for refunds.
-struct Settling<R> {
-    response: R,
-    settlement: SettlementFuture,
-    headers: Headers,
-    decided: Option<Decisions>,
-    permit: Option<Permit>,
-}
-
 impl<S, B> ResponseFuture<S, B>
 where
     S: Service<Request<B>>,
@@ -75,7 +59,6 @@ where
         Self { state: ResponseState::Rejected { response: Some(response) } }
     }
 
-    #[inline]
     pub(super) fn calling(future: S::Future, change: ResponseChange) -> Self {
         Self { state: ResponseState::Calling { future, change } }
     }
@@ -101,7 +84,6 @@ where
     /// # Panics
     ///
     /// Panics if polled again after it was ready.
-    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         loop {
@@ -127,63 +109,26 @@ where
                     }
                 }
                 ResponseStateProjection::Calling { future, change } => {
-                    let mut response = ready!(future.poll(cx))?;
-                    let mut change = mem::replace(change, ResponseChange::None);
-                    let mut permit = None;
-                    // Only few changes are moved here, because a change is large.
-                    if let ResponseChange::Hold(held) = change {
-                        permit = Some(held.0);
-                        change = held.1;
-                    }
-                    match change {
-                        ResponseChange::None | ResponseChange::Hold(_) => {}
-                        ResponseChange::Add(headers, decided) => {
-                            add_to(&mut response, headers, decided);
+                    let response = ready!(future.poll(cx))?;
+                    match change.settle(response) {
+                        (response, None) => {
+                            return Poll::Ready(Ok(mem::take(change).apply(response)));
                         }
-                        ResponseChange::Settle(pending) => {
-                            state.set(settling(response, *pending, permit));
-                            continue;
+                        (response, Some(settling)) => {
+                            let settling = Some(Box::new((response, settling)));
+                            ResponseState::Settling { settling }
                         }
                     }
-                    let at_end = BodySettlement::holding(None, permit);
-                    return Poll::Ready(Ok(response.map(|body| ResponseBody::inner(body, at_end))));
                 }
                 ResponseStateProjection::Settling { settling } => {
-                    let pending = settling.as_mut().expect("polled after it was ready");
-                    let Settled { decision, at_end } = ready!(pending.settlement.as_mut().poll(cx));
-                    let settling = *settling.take().expect("the response was there a line ago");
-                    let Settling { mut response, headers, decided, permit, .. } = settling;
-                    let at_end = BodySettlement::holding(at_end, permit);
-                    let headers = headers.for_decision(&decision);
-                    let decided = decided.map(|decided| decided.with_decision(decision));
-                    add_to(&mut response, headers, decided);
-                    return Poll::Ready(Ok(response.map(|body| ResponseBody::inner(body, at_end))));
+                    let waiting = settling.as_mut().expect("polled after it was ready");
+                    let change = ready!(waiting.1.as_mut().poll(cx));
+                    let (response, _) = *settling.take().expect("it was there a line ago");
+                    return Poll::Ready(Ok(change.apply(response)));
                 }
             };
             state.set(next);
         }
-    }
-}
-
-/// Starts the settlement of a response whose head has arrived.
-fn settling<S, F, B, RB: Body>(
-    response: Response<RB>,
-    pending: PendingSettlement,
-    permit: Option<Permit>,
-) -> ResponseState<S, F, Response<RB>, B> {
-    let PendingSettlement { settlement, headers, decided } = pending;
-    let (head, body) = response.into_parts();
-    let settlement = settlement.at_head(&head, &body.size_hint());
-    let response = Response::from_parts(head, body);
-    let settling = Settling { response, settlement, headers, decided, permit };
-    ResponseState::Settling { settling: Some(Box::new(settling)) }
-}
-
-#[inline]
-fn add_to<B>(response: &mut Response<B>, headers: ResponseHeaders, decided: Option<Decisions>) {
-    headers.add_to(response.headers_mut());
-    if let Some(decided) = decided {
-        decided.add_to(response.extensions_mut());
     }
 }
 

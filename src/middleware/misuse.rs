@@ -16,7 +16,6 @@ struct Charged(Vec<(usize, u64, Key)>);
 /// Looks for a charge that another rule or another layer has made to the same request: shadows and trials spend units,
 /// too. `sum` is the index of a charge that adds up the charges of two rules. After the first
 /// requests, it reads only one atomic.
-#[inline]
 pub(super) fn find_second_charge(
     requests: &FirstRequests,
     limiter: &Limiter,

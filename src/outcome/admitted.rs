@@ -12,7 +12,7 @@ use super::{
 use crate::{
     decision::{Allowed, Decision},
     error::Error,
-    limiter::{Limiter, Permit},
+    limiter::Limiter,
     rule::RequestCharges,
     telemetry,
 };
@@ -25,7 +25,8 @@ use crate::{
 #[must_use = "dropping it releases the units in flight"]
 pub struct AdmittedRequest {
     settlement: Option<Settlement>,
-    permit: Option<Permit>,
+    /// The guard of the units in flight.
+    at_end: Option<Box<BodySettlement>>,
 }
 
 impl AdmittedRequest {
@@ -50,14 +51,14 @@ impl AdmittedRequest {
                 return if admitted { Ok(Self::default()) } else { Err(error) };
             }
         };
-        let permit = limiter.permit(&decision);
+        let at_end = BodySettlement::of(limiter.permit(&decision));
         let limiter = limiter.clone();
         let settlement = (!hooks.is_empty()).then(|| Settlement {
             limiter,
             decision: decision.into_owned(),
             hooks,
         });
-        Ok(Self { settlement, permit })
+        Ok(Self { settlement, at_end })
     }
 
     /// Adjusts the charges by the response, as the [rules](crate::Rule::refund_if) of the request say. The returned
@@ -65,10 +66,9 @@ impl AdmittedRequest {
     pub async fn settle<B: Body>(self, response: Response<B>) -> Response<ResponseBody<B>> {
         let (head, body) = response.into_parts();
         let at_end = match self.settlement {
-            Some(settlement) => settlement.at_head(&head, &body.size_hint()).await.at_end,
-            None => None,
+            Some(settlement) => settlement.at_head(self.at_end, &head, &body.size_hint()).await.1,
+            None => self.at_end,
         };
-        let at_end = BodySettlement::holding(at_end, self.permit);
         Response::from_parts(head, ResponseBody::inner(body, at_end))
     }
 }

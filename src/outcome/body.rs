@@ -1,7 +1,6 @@
 //! The response body of the middleware and of [`AdmittedRequest`](super::AdmittedRequest).
 
 use std::{
-    convert::Infallible,
     fmt, mem,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -9,6 +8,7 @@ use std::{
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 use pin_project_lite::pin_project;
 
 use super::settle::BodySettlement;
@@ -45,7 +45,6 @@ impl<B> ResponseBody<B> {
     /// `at_end` settles its charges when it is dropped, which happens when the body has ended or is
     /// dropped. A server drops a body before its end if it knows the length, or if the client has
     /// disconnected.
-    #[inline]
     pub(crate) fn inner(body: B, at_end: Option<Box<BodySettlement>>) -> Self {
         Self { kind: BodyKind::Inner { body, at_end } }
     }
@@ -118,45 +117,40 @@ pub(crate) enum DenialBody {
     Document(Bytes),
     /// The body of a closure. The mutex makes it `Sync`, so that [`ResponseBody`] is
     /// `Sync` if the inner body is. It is never locked for long.
-    Boxed(Mutex<BoxedBody>),
+    Boxed(Mutex<UnsyncBoxBody<Bytes, ()>>),
 }
 
-type BoxedBody = Pin<Box<dyn Body<Data = Bytes, Error = Infallible> + Send>>;
-
 impl DenialBody {
-    /// Wraps a body of any type.
+    /// Wraps a body of any type. It ends when the wrapped body fails, because the error cannot be converted into the
+    /// error type of the inner service's body.
     pub(crate) fn boxed<B>(body: B) -> Self
     where
         B: Body<Data = Bytes> + Send + 'static,
     {
-        Self::Boxed(Mutex::new(Box::pin(UntilError { body, failed: false })))
+        Self::Boxed(Mutex::new(body.map_err(drop).boxed_unsync()))
     }
 
-    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         match self {
             Self::Document(document) => {
                 let document = mem::take(document);
                 Poll::Ready((!document.is_empty()).then(|| Frame::data(document)))
             }
             Self::Boxed(body) => {
-                let body = body.get_mut();
-                let frame = ready!(body.as_mut().poll_frame(cx));
-                Poll::Ready(frame.map(|frame| match frame {
-                    Ok(frame) => frame,
-                    Err(never) => match never {},
-                }))
+                let frame = ready!(Pin::new(body.get_mut()).poll_frame(cx));
+                Poll::Ready(frame.and_then(Result::ok))
             }
         }
     }
 
-    pub(super) fn is_end_stream(&self) -> bool {
+    fn is_end_stream(&self) -> bool {
         match self {
             Self::Document(document) => document.is_empty(),
             Self::Boxed(body) => body.lock().is_end_stream(),
         }
     }
 
-    pub(super) fn size_hint(&self) -> SizeHint {
+    fn size_hint(&self) -> SizeHint {
         match self {
             Self::Document(document) => SizeHint::with_exact(document.len() as u64),
             Self::Boxed(body) => body.lock().size_hint(),
@@ -167,42 +161,6 @@ impl DenialBody {
 impl From<String> for DenialBody {
     fn from(document: String) -> Self {
         Self::Document(document.into())
-    }
-}
-
-pin_project! {
-    /// A body that ends when the wrapped body fails. The error is dropped, because it cannot be converted
-    /// into the error type of the inner service's body.
-    struct UntilError<B> {
-        #[pin]
-        body: B,
-        failed: bool,
-    }
-}
-
-impl<B: Body> Body for UntilError<B> {
-    type Data = B::Data;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, Infallible>>> {
-        let this = self.project();
-        if *this.failed {
-            return Poll::Ready(None);
-        }
-        let frame = ready!(this.body.poll_frame(cx)).transpose();
-        *this.failed = frame.is_err();
-        Poll::Ready(frame.ok().flatten().map(Ok))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.failed || self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -10,5 +10,5 @@ mod settle;
 pub use self::{admitted::AdmittedRequest, body::ResponseBody, settle::Tally};
 pub(crate) use self::{
     body::DenialBody,
-    settle::{BodySettlement, Settled, Settlement, SettlementFuture},
+    settle::{BodySettlement, Settlement},
 };

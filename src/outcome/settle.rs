@@ -1,8 +1,7 @@
-//! The settlement of the charges that depend on the response, when the head of the response has arrived.
+//! The settlement of the charges that depend on the response: when its head has arrived, and when its body has ended.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -19,7 +18,7 @@ use tokio::time::timeout;
 use crate::{
     decision::Decision,
     limiter::{Limiter, Permit, Reservation},
-    rule::{Adjustment, ResponseHook, ResponseHooks, cost},
+    rule::{Adjustment, ResponseHooks, cost},
     runtime::runtime_with_timer,
 };
 
@@ -30,58 +29,48 @@ pub(crate) struct Settlement {
     pub(crate) hooks: ResponseHooks,
 }
 
-/// The result of [`Settlement::at_head`].
-pub(crate) struct Settled {
-    /// The decision, with the standings after the refunds.
-    pub(crate) decision: Decision<'static>,
-    /// The charges that the end of the body settles.
-    pub(crate) at_end: Option<Box<BodySettlement>>,
-}
-
-/// The future of a settlement. If it is dropped, the charges stay as they are.
-pub(crate) type SettlementFuture = Pin<Box<dyn Future<Output = Settled> + Send>>;
-
 impl Settlement {
     /// Refunds the charges whose [`Rule::refund_if`](crate::Rule::refund_if) accepts the head of
-    /// the response, and collects those that the end of the body settles. Charges that were not made,
-    /// such as shadows that did not pass, are neither refunded nor settled. `size` is the size of the
-    /// body, as far as it is known.
-    pub(crate) fn at_head(self, head: &Parts, size: &SizeHint) -> SettlementFuture {
+    /// the response, and adds those that the end of the body settles to the guard `at_end`. Returns the decision with
+    /// the standings after the refunds, and the guard. Charges that were not made, such as shadows that did not pass,
+    /// are neither refunded nor settled. `size` is the size of the body, as far as it is known.
+    pub(crate) fn at_head(
+        self,
+        mut at_end: Option<Box<BodySettlement>>,
+        head: &Parts,
+        size: &SizeHint,
+    ) -> impl Future<Output = (Decision<'static>, Option<Box<BodySettlement>>)> + Send + use<> {
         let Self { limiter, mut decision, hooks } = self;
-        let mut refunds = ResponseHooks::new();
-        let mut held = HeldCharges::new();
+        let mut refunds = Vec::new();
         for hook in hooks {
-            let final_cost = match &hook.adjustment {
+            let receipt = decision.receipt(hook.charge, hook.cost);
+            let final_cost: FinalCost = match hook.adjustment {
                 Adjustment::RefundIf(refund) => {
-                    if refund(head) {
-                        refunds.push(hook);
+                    // No request is sent to refund nothing: the response waits for it.
+                    if refund(head) && hook.cost > 0 && !receipt.lines().is_empty() {
+                        refunds.push((hook.charge, receipt));
                     }
                     continue;
                 }
                 Adjustment::CostOfBody(cost) if hook.is_head => match length(head, size) {
-                    Some(bytes) => FinalCost::OfLength(cost.clone(), bytes),
+                    Some(bytes) => Box::new(move |_| cost(bytes)),
                     // Without a length the estimate stays.
                     None => continue,
                 },
-                Adjustment::CostOfBody(cost) => FinalCost::OfBody(cost.clone()),
-                Adjustment::SettleTally => match head.extensions.get::<Tally>() {
-                    Some(tally) => FinalCost::Tally(tally.clone()),
+                Adjustment::CostOfBody(cost) => Box::new(move |bytes| cost(bytes)),
+                Adjustment::SettleTally => match head.extensions.get::<Tally>().cloned() {
+                    Some(tally) => Box::new(move |_| tally.units()),
                     // Without a tally the estimate stays.
                     None => continue,
                 },
             };
-            let receipt = decision.receipt(hook.charge, hook.cost);
             if !receipt.lines().is_empty() {
-                held.push((limiter.hold(receipt), final_cost));
+                let at_end: &mut BodySettlement = at_end.get_or_insert_default();
+                at_end.reservations.push((limiter.hold(receipt), final_cost));
             }
         }
-        Box::pin(async move {
-            for ResponseHook { charge, cost, .. } in refunds {
-                let receipt = decision.receipt(charge, cost);
-                // No request is sent to refund nothing: the response waits for it.
-                if receipt.units() == 0 {
-                    continue;
-                }
+        async move {
+            for (charge, receipt) in refunds {
                 // If the store cannot answer, the charge stays.
                 if let Ok(reply) = limiter.refund(&receipt).await
                     && let Some(refunded) = reply.charges.first()
@@ -89,8 +78,8 @@ impl Settlement {
                     decision.restate(charge, refunded.standing);
                 }
             }
-            Settled { decision, at_end: BodySettlement::new(held) }
-        })
+            (decision, at_end)
+        }
     }
 }
 
@@ -112,52 +101,19 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(crate) struct BodySettlement {
     bytes: u64,
-    reservations: HeldCharges,
-    permit: Option<Permit>,
+    reservations: SmallVec<[(Reservation, FinalCost); 1]>,
+    _permit: Option<Permit>,
 }
 
-/// Charges that wait for the end of the body. If they are dropped, the estimates stay charged.
-pub(super) type HeldCharges = SmallVec<[(Reservation, FinalCost); 1]>;
-
-/// The source of a charge's final cost.
-pub(super) enum FinalCost {
-    /// A function of the number of bytes in the body.
-    OfBody(Arc<dyn Fn(u64) -> u64 + Send + Sync>),
-    /// A function of this number of bytes, for a response to HEAD.
-    OfLength(Arc<dyn Fn(u64) -> u64 + Send + Sync>, u64),
-    /// The count of the handler.
-    Tally(Tally),
-}
-
-impl FinalCost {
-    /// Returns the final cost in units, or `None` if the application's closure panics.
-    ///
-    /// The panic is caught because it would leave a `Drop`, which aborts the process if it runs
-    /// during another panic.
-    fn units(&self, bytes: u64) -> Option<u64> {
-        match self {
-            Self::OfBody(cost) => catch_unwind(AssertUnwindSafe(|| cost(bytes))).ok(),
-            Self::OfLength(cost, bytes) => catch_unwind(AssertUnwindSafe(|| cost(*bytes))).ok(),
-            Self::Tally(tally) => Some(tally.units()),
-        }
-    }
-}
+/// The function from the number of bytes in the body to the final cost of a charge.
+type FinalCost = Box<dyn FnOnce(u64) -> u64 + Send + Sync>;
 
 impl BodySettlement {
-    /// Creates the guard for a body, or `None` if there is nothing to settle.
-    pub(super) fn new(reservations: HeldCharges) -> Option<Box<Self>> {
-        (!reservations.is_empty()).then(|| Box::new(Self { bytes: 0, reservations, permit: None }))
-    }
-
-    /// Adds the guard of units in flight, if there is one.
-    #[inline]
-    pub(crate) fn holding(at_end: Option<Box<Self>>, permit: Option<Permit>) -> Option<Box<Self>> {
-        if permit.is_none() {
-            return at_end;
-        }
-        let mut at_end = at_end.unwrap_or_default();
-        at_end.permit = permit;
-        Some(at_end)
+    /// Creates the guard of units in flight, if there are any.
+    pub(crate) fn of(permit: Option<Permit>) -> Option<Box<Self>> {
+        permit
+            .is_some()
+            .then(|| Box::new(Self { bytes: 0, reservations: SmallVec::new(), _permit: permit }))
     }
 
     /// Counts the bytes of a frame.
@@ -171,14 +127,15 @@ impl Drop for BodySettlement {
         // A remote store may need timers, so it is called only in a runtime that has them.
         let runtime = runtime_with_timer();
         for (reservation, cost) in self.reservations.drain(..) {
-            let Some(cost) = cost.units(self.bytes) else { continue };
+            // A panic of the application's closure would leave this `Drop`, which aborts the process if it runs
+            // during another panic.
+            let Ok(units) = catch_unwind(AssertUnwindSafe(|| cost(self.bytes))) else { continue };
             if runtime.is_none() && !reservation.is_embedded() {
                 continue;
             }
-            let mut settling = Box::pin(reservation.settle(cost));
-            // An embedded store settles at the first poll. For a remote store, a task with a
-            // timeout continues. Without a runtime, or if the store does not answer, the estimate
-            // stays.
+            // An embedded store settles at the first poll. For a remote store, a task with a timeout continues.
+            // Without a runtime, or if the store does not answer, the estimate stays.
+            let mut settling = Box::pin(reservation.settle(units));
             let mut cx = Context::from_waker(Waker::noop());
             if settling.as_mut().poll(&mut cx).is_pending()
                 && let Some(runtime) = &runtime

@@ -53,19 +53,6 @@ impl<'p> Charges<'p> {
         })
     }
 
-    /// Returns the only charge.
-    ///
-    /// # Errors
-    ///
-    /// Returns the charges if there are several, or none.
-    #[expect(clippy::result_large_err, reason = "the caller goes on with the charges")]
-    pub(crate) fn into_one(self) -> Result<Charge<'p>, Self> {
-        match self.0 {
-            ChargeList::One(charge) => Ok(charge),
-            ChargeList::Several(_) => Err(self),
-        }
-    }
-
     /// Copies the charges of a request that is not the check of a limiter.
     pub(crate) fn copy(charges: &[Charge<'_>]) -> Charges<'static> {
         charges.iter().cloned().map(Charge::into_owned).collect()

@@ -36,7 +36,7 @@ pub(crate) struct Counters {
     /// The checks with a trial, by the [verdicts](Verdicts::index).
     trials: [AtomicU64; 4],
     /// The samples of the denials by live charges, and by shadows and trials.
-    denials: [DenialSample; 2],
+    denials: [EventSample; 2],
     #[cfg(feature = "metrics")]
     outcomes: [Key; 5],
     /// Few policies are on trial.
@@ -44,20 +44,28 @@ pub(crate) struct Counters {
     trial_names: OnceLock<[Key; 4]>,
 }
 
-/// The last event about a denial, and the denials since then.
+/// The last event of one kind, such as a denial, and the number of such cases since then.
 #[derive(Debug, Default)]
-pub(crate) struct DenialSample {
+pub(crate) struct EventSample {
     first: OnceLock<Instant>,
-    /// The time of the next event in milliseconds since the first denial.
+    /// The time of the next event in milliseconds since the first case.
     next_millis: AtomicU64,
     suppressed: AtomicU64,
 }
 
-impl DenialSample {
+impl EventSample {
     /// The shortest time between two events.
     const INTERVAL_MILLIS: u64 = 1_000;
 
-    /// Returns the number of denials since the last event, if it is time for another one. Of threads that deny at
+    pub(crate) const fn new() -> Self {
+        Self {
+            first: OnceLock::new(),
+            next_millis: AtomicU64::new(0),
+            suppressed: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the number of cases since the last event, if it is time for another one. Of threads that ask at
     /// the same time, one gets the number.
     pub(crate) fn due(&self, now: Instant) -> Option<u64> {
         let first = *self.first.get_or_init(|| now);
@@ -103,7 +111,7 @@ impl Counters {
     }
 
     /// Returns the sample of the denials by live charges, or by shadows and trials.
-    pub(crate) fn denials(&self, are_live: bool) -> &DenialSample {
+    pub(crate) fn denials(&self, are_live: bool) -> &EventSample {
         &self.denials[usize::from(are_live)]
     }
 
@@ -196,7 +204,7 @@ mod tests {
 
     #[test]
     fn one_event_a_second_with_the_count_of_the_others() {
-        let denials = DenialSample::default();
+        let denials = EventSample::default();
         let start = Instant::now();
         let due = |millis| denials.due(start + Duration::from_millis(millis));
         assert_eq!(due(0), Some(0));
@@ -208,7 +216,7 @@ mod tests {
 
     #[test]
     fn threads_count_each_denial_once() {
-        let denials = DenialSample::default();
+        let denials = EventSample::default();
         let start = Instant::now();
         let due = |number: u64| denials.due(start + Duration::from_micros(number * 100));
         let deny = || (0..100_000).filter_map(&due).map(|it| 1 + it).sum::<u64>();

@@ -15,4 +15,7 @@ pub use self::{
     on_failure::OnFailure,
     policy::{Charge, Policy},
 };
-pub(crate) use self::{counters::Verdicts, on_failure::FailurePolicy};
+pub(crate) use self::{
+    counters::{EventSample, Verdicts},
+    on_failure::FailurePolicy,
+};

@@ -1,6 +1,6 @@
 //! The backends: one server, or a cluster.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Cow;
 
 use redis::RedisError;
 
@@ -10,7 +10,7 @@ use super::{
     connection::{Connector, Pool, SentinelConnector, ServerConnector},
     error::{Failure, Place},
     key_name,
-    script::{ScriptBy, ScriptCall, ScriptLoader},
+    script::ScriptCall,
     wire::{CallReply, WireCharge, WireCheck},
 };
 use crate::store::NodeId;
@@ -18,7 +18,7 @@ use crate::store::NodeId;
 /// The server or the cluster on which the script runs.
 #[derive(Debug)]
 pub(super) enum Backend {
-    Server(Box<Pool>, ScriptLoader),
+    Server(Box<Pool>),
     Cluster(Box<Cluster>),
 }
 
@@ -42,22 +42,14 @@ impl Backend {
             }
             Servers::AppPool(pool) => Connector::AppPool(pool.clone()),
         };
-        Ok(Self::Server(Box::new(Pool::new(connector, config)), ScriptLoader::default()))
-    }
-
-    /// Returns the kind of the backend, for logs. It contains no address.
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            Self::Server(pool, _) => pool.connector().kind(),
-            Self::Cluster(cluster) => cluster.kind(),
-        }
+        Ok(Self::Server(Box::new(Pool::new(connector, config))))
     }
 
     /// Returns the hash slot of a charge. All charges of one call must be in one slot. A single
     /// server counts as one slot.
     pub(super) fn slot(&self, charge: &WireCharge) -> u16 {
         match self {
-            Self::Server(..) => 0,
+            Self::Server(_) => 0,
             Self::Cluster(_) => key_name::slot(charge.key_name()),
         }
     }
@@ -65,7 +57,7 @@ impl Backend {
     /// Returns the identity of the node that has the slot.
     pub(super) fn node(&self, slot: u16) -> NodeId {
         match self {
-            Self::Server(..) => NodeId::ONLY,
+            Self::Server(_) => NodeId::ONLY,
             Self::Cluster(cluster) => cluster.node(slot),
         }
     }
@@ -85,23 +77,15 @@ impl Backend {
     /// connection.
     pub(super) async fn connect(&self) -> Result<(), Failure> {
         match self {
-            Self::Server(pool, _) => pool.warm_up().await,
+            Self::Server(pool) => pool.warm_up().await,
             Self::Cluster(cluster) => cluster.refresh().await,
-        }
-    }
-
-    /// Returns the number of the database, if it is known. A cluster has only one.
-    pub(super) fn database(&self) -> Option<i64> {
-        match self {
-            Self::Server(pool, _) => pool.connector().database(),
-            Self::Cluster(_) => None,
         }
     }
 
     /// Returns the server that has the slot, for errors.
     pub(super) fn place(&self, slot: u16) -> Place {
         let address = match self {
-            Self::Server(pool, _) => pool.connector().address(),
+            Self::Server(pool) => pool.connector().address(),
             Self::Cluster(cluster) => Some(cluster.topology().address(slot)),
         };
         Place { name: self.name(slot), address }
@@ -110,7 +94,7 @@ impl Backend {
     /// Returns the name of the server that has the slot, for [`Error::place`](crate::Error::place).
     fn name(&self, slot: u16) -> Cow<'static, str> {
         match self {
-            Self::Server(pool, _) => pool.connector().place().into(),
+            Self::Server(pool) => pool.connector().place().into(),
             Self::Cluster(cluster) => {
                 match (cluster.node(slot).number(), cluster.topology().first_slot_of_owner(slot)) {
                     (Some(number), Some(first)) => {
@@ -129,25 +113,15 @@ impl Backend {
     /// Returns an error if no connection to the server that has the slot can be opened.
     pub(super) async fn ready(&self, slot: u16) -> Result<(), Failure> {
         match self {
-            Self::Server(pool, _) => pool.ready().await,
+            Self::Server(pool) => pool.ready().await,
             Self::Cluster(cluster) => cluster.ready(slot).await,
         }
     }
 
     /// Runs a call of the script on the server that has the slot.
-    pub(super) async fn run<C: Borrow<WireCheck>>(
-        &self,
-        slot: u16,
-        call: &ScriptCall<'_, C>,
-    ) -> Result<CallReply, Failure> {
+    pub(super) async fn run(&self, slot: u16, call: &ScriptCall<'_>) -> Result<CallReply, Failure> {
         match self {
-            Self::Server(pool, loader) => {
-                let send = |by: ScriptBy| async move {
-                    let command = call.encode(by);
-                    pool.send(&command, call.sent_flag(), |value| call.parse(&value)).await
-                };
-                loader.run(call.sent_flag(), send).await
-            }
+            Self::Server(pool) => pool.run(call, false).await,
             Self::Cluster(cluster) => cluster.run(slot, call).await,
         }
     }

@@ -8,10 +8,12 @@
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
-    fmt, io, mem,
+    fmt,
+    future::poll_fn,
+    io, mem,
     pin::{Pin, pin},
     slice,
-    sync::{Arc, MutexGuard},
+    sync::{Arc, MutexGuard, OnceLock},
     task::{Context, Poll},
     time::Duration,
 };
@@ -27,9 +29,11 @@ use super::{
     backend::Backend,
     error::{Failure, SentFlag},
     script::ScriptCall,
-    wire::{CheckReply, Operation, WireCheck},
+    wire::{CallReply, Operation, WireCheck},
 };
 use crate::{
+    clock::Clock,
+    decision::StoreReply,
     error::Error,
     runtime::{SchedulingDelay, TimeLimit, before},
     sync::Mutex,
@@ -58,6 +62,8 @@ struct BatcherShared {
     scheduling_delay: SchedulingDelay,
     is_batching: bool,
     queues: Mutex<Queues>,
+    /// The clock that a test has set. Otherwise the time is the server's.
+    test_clock: OnceLock<Arc<dyn Clock>>,
 }
 
 /// The queues of the slots with calls in flight. A single server is one slot.
@@ -73,8 +79,6 @@ struct Queues {
 pub(super) struct CallOptions {
     pub(super) operation: Operation,
     pub(super) deadline: Option<TimeLimit>,
-    /// The time that a test has set, in microseconds since the Unix epoch.
-    pub(super) test_time: Option<u64>,
 }
 
 /// The first step of a check.
@@ -91,7 +95,15 @@ impl Batcher {
             scheduling_delay: SchedulingDelay::default(),
             is_batching,
             queues: Mutex::default(),
+            test_clock: OnceLock::new(),
         }))
+    }
+
+    /// Sets the clock of all calls from now on.
+    #[cfg(feature = "test-util")]
+    pub(super) fn set_test_clock(&self, clock: Arc<dyn Clock>) {
+        // A second clock is ignored.
+        let _ = self.0.test_clock.set(clock);
     }
 
     pub(super) fn backend(&self) -> &Backend {
@@ -113,18 +125,18 @@ impl Batcher {
         &self,
         slot: u16,
         check: &mut WireCheck,
-        CallOptions { operation, deadline, test_time }: CallOptions,
-    ) -> Result<CheckReply, Failure> {
+        CallOptions { operation, deadline }: CallOptions,
+    ) -> Result<StoreReply, Failure> {
         let sent_flag = SentFlag::new(deadline);
         let in_time = {
-            let mut call = pin!(self.run(slot, operation, check, test_time, &sent_flag));
+            let mut reply = pin!(self.run(slot, operation, check, &sent_flag));
             match deadline {
                 Some(deadline) => {
-                    deadline.wait_measured(call.as_mut(), self.scheduling_delay()).await
+                    deadline.wait_measured(reply.as_mut(), self.scheduling_delay()).await
                 }
-                None => match before(pin!(sleep(LOOK_AGAIN_AFTER)), call.as_mut()).await {
+                None => match before(pin!(sleep(LOOK_AGAIN_AFTER)), reply.as_mut()).await {
                     Some(result) => Ok(result),
-                    None => Ok(call.await),
+                    None => Ok(reply.await),
                 },
             }
         };
@@ -149,12 +161,11 @@ impl Batcher {
         slot: u16,
         operation: Operation,
         check: &mut WireCheck,
-        test_time: Option<u64>,
         sent_flag: &SentFlag,
-    ) -> Result<CheckReply, Failure> {
+    ) -> Result<StoreReply, Failure> {
         let mut in_flight = None;
         if self.0.is_batching && operation == Operation::Acquire {
-            match self.start(slot, check, test_time, sent_flag) {
+            match self.start(slot, check, sent_flag) {
                 Start::Alone(call) => in_flight = Some(call),
                 Start::Queued(queued) => {
                     let outcome = queued.await?;
@@ -165,20 +176,25 @@ impl Batcher {
                 }
             }
         }
-        let call = ScriptCall::new(operation, slice::from_ref(&*check), test_time, sent_flag);
-        let result = self.0.backend.run(slot, &call).await;
+        let result = self.call(slot, operation, slice::from_ref(check), sent_flag).await;
         drop(in_flight);
         result?.pop().flatten().ok_or(Failure::NotOurs)
     }
 
-    /// Moves a check into the queue if a call is in flight in its slot. Otherwise the caller sends it.
-    fn start<'a>(
-        &'a self,
+    /// Runs the script for these checks in one call.
+    pub(super) async fn call(
+        &self,
         slot: u16,
-        check: &mut WireCheck,
-        test_time: Option<u64>,
-        sent_flag: &'a SentFlag,
-    ) -> Start<'a> {
+        operation: Operation,
+        checks: &[WireCheck],
+        sent_flag: &SentFlag,
+    ) -> Result<CallReply, Failure> {
+        let test_time = self.0.test_clock.get().map(|clock| clock.now().as_micros());
+        self.backend().run(slot, &ScriptCall { operation, checks, test_time, sent_flag }).await
+    }
+
+    /// Moves a check into the queue if a call is in flight in its slot. Otherwise the caller sends it.
+    fn start<'a>(&'a self, slot: u16, check: &mut WireCheck, sent_flag: &'a SentFlag) -> Start<'a> {
         let mut queues = self.lock();
         let Queues { by_slot, next_id } = &mut *queues;
         let queue = match by_slot.entry(slot) {
@@ -191,12 +207,13 @@ impl Batcher {
         let (sender, outcome) = oneshot::channel();
         let id = *next_id;
         *next_id += 1;
-        queue.push(QueuedEntry { id, check: mem::take(check), test_time, outcome: sender });
+        queue.push(QueuedEntry { id, check: mem::take(check), outcome: sender });
         Start::Queued(QueuedCheck { batcher: self, slot, id, sent_flag, outcome, has_ended: false })
     }
 
     /// Begins a batch if it is time for one. It has a task of its own, because a check that is dropped must not
-    /// end the others. The task ends with the call, or when all of its checks were dropped.
+    /// end the others. The task ends with the call, or when all of its checks were dropped. If its runtime ends
+    /// before it has taken its checks, they are sent with the next batch.
     fn begin_batch(&self, slot: u16) {
         let Ok(runtime) = Handle::try_current() else { return };
         let mut queues = self.lock();
@@ -205,8 +222,7 @@ impl Batcher {
         }
         // A task that cannot run is dropped at once, and its drop locks the queues.
         drop(queues);
-        let in_flight = self.call_in_flight(slot);
-        runtime.spawn(Batch { in_flight, has_checks: false }.run());
+        runtime.spawn(self.call_in_flight(slot).run_batch());
     }
 
     fn call_in_flight(&self, slot: u16) -> CallInFlight {
@@ -276,110 +292,66 @@ impl Drop for CallInFlight {
     }
 }
 
-/// A call for the first checks in the queue of a slot.
-struct Batch {
-    in_flight: CallInFlight,
-    /// True if the batch has taken its checks from the queue.
-    has_checks: bool,
-}
-
-impl Batch {
-    /// Sends the batch, and sends each check its outcome.
+impl CallInFlight {
+    /// Sends the first checks in the queue, and sends each check its outcome.
     ///
     /// The checks stay in the queue until there is a connection. A check that times out in the
     /// queue is removed, and so is certainly not charged.
-    async fn run(mut self) {
-        let CallInFlight { batcher, slot } = &self.in_flight;
-        let (batcher, slot) = (batcher.clone(), *slot);
-        let ready = batcher.backend().ready(slot).await;
-        let entries = self.take_checks();
-        let Some(test_time) = entries.first().map(|first| first.test_time) else { return };
-        let (checks, outcomes): (Vec<_>, Vec<_>) =
-            entries.into_iter().map(|entry| (entry.check, entry.outcome)).unzip();
-        if let Err(failure) = ready {
-            drop(self);
-            return send_outcomes(checks, outcomes, || Some(Err(failure.clone())));
+    async fn run_batch(self) {
+        let batcher = self.batcher.clone();
+        let ready = batcher.backend().ready(self.slot).await;
+        let mut entries = batcher.change(self.slot, SlotQueue::take_batch);
+        batcher.begin_batch(self.slot);
+        entries.retain(|entry| !entry.outcome.is_closed());
+        if entries.is_empty() {
+            return;
         }
+        let (checks, mut outcomes): (Vec<_>, Vec<_>) =
+            entries.into_iter().map(|entry| (entry.check, entry.outcome)).unzip();
         let sent_flag = SentFlag::default();
-        let (result, outcomes) = {
-            let call = ScriptCall::new(Operation::Acquire, &checks, test_time, &sent_flag);
-            let reply = pin!(batcher.backend().run(slot, &call));
-            WhileAwaited { call: reply, outcomes }.await
+        let result = match ready {
+            Ok(()) => {
+                let call = batcher.call(self.slot, Operation::Acquire, &checks, &sent_flag);
+                while_awaited(pin!(call), &mut outcomes).await
+            }
+            Err(failure) => Some(Err(failure)),
         };
         // This drop ends the call in flight, so the next batch begins before the outcomes are sent.
         drop(self);
-        match result {
-            Some(Ok(replies)) => {
-                let mut replies = replies.into_iter();
-                send_outcomes(checks, outcomes, || Some(Ok(replies.next()??)));
-            }
-            Some(Err(failure)) if failure.may_spare_single_checks() => {
-                send_outcomes(checks, outcomes, || None);
-            }
-            Some(Err(failure)) => send_outcomes(checks, outcomes, || Some(Err(failure.clone()))),
-            None => {}
-        }
-    }
-
-    /// Takes the checks of the batch from the queue, without those that were dropped.
-    fn take_checks(&mut self) -> Vec<QueuedEntry> {
-        self.has_checks = true;
-        let CallInFlight { batcher, slot } = &self.in_flight;
-        let mut entries = batcher.change(*slot, SlotQueue::take_batch);
-        batcher.begin_batch(*slot);
-        entries.retain(|entry| !entry.outcome.is_closed());
-        entries
-    }
-}
-
-impl Drop for Batch {
-    fn drop(&mut self) {
-        // The batch was not sent, because the runtime has ended.
-        if !self.has_checks {
-            let entries = self.take_checks().into_iter();
-            let (checks, outcomes) = entries.map(|entry| (entry.check, entry.outcome)).unzip();
-            send_outcomes(checks, outcomes, || Some(Err(Failure::Dropped)));
+        let Some(result) = result else { return };
+        let mut replies = result.map(CallReply::into_iter);
+        for (check, outcome) in checks.into_iter().zip(outcomes) {
+            let result = match &mut replies {
+                Ok(replies) => replies.next().flatten().map(Ok),
+                Err(failure) if failure.may_spare_single_checks() => None,
+                Err(failure) => Some(Err(failure.clone())),
+            };
+            // A check that was dropped does not need its outcome.
+            let _ = outcome.send(BatchOutcome { check, result });
         }
     }
 }
 
-/// Sends each check of a batch back, with its outcome.
-fn send_outcomes(
-    checks: Vec<WireCheck>,
-    outcomes: Vec<oneshot::Sender<BatchOutcome>>,
-    mut result: impl FnMut() -> Option<Result<CheckReply, Failure>>,
-) {
-    for (check, outcome) in checks.into_iter().zip(outcomes) {
-        // A check that was dropped does not need its outcome.
-        let _ = outcome.send(BatchOutcome { check, result: result() });
-    }
-}
-
-/// A future of a call that ends early when all of its checks were dropped.
-struct WhileAwaited<'f, F> {
-    call: Pin<&'f mut F>,
-    outcomes: Vec<oneshot::Sender<BatchOutcome>>,
-}
-
-impl<F: Future> Future for WhileAwaited<'_, F> {
-    /// The result, or `None` if all checks were dropped, and the senders of the outcomes.
-    type Output = (Option<F::Output>, Vec<oneshot::Sender<BatchOutcome>>);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        if let Poll::Ready(result) = this.call.as_mut().poll(cx) {
-            return Poll::Ready((Some(result), mem::take(&mut this.outcomes)));
+/// Waits for the result of a call. Returns `None` when all of its checks were dropped.
+async fn while_awaited<F: Future>(
+    mut call: Pin<&mut F>,
+    outcomes: &mut Vec<oneshot::Sender<BatchOutcome>>,
+) -> Option<F::Output> {
+    poll_fn(|cx| {
+        if let Poll::Ready(result) = call.as_mut().poll(cx) {
+            return Poll::Ready(Some(result));
         }
         // The call continues while any check waits, so only the last one is polled. Its drop wakes
         // this task.
-        while let Some(last) = this.outcomes.last_mut() {
+        while let Some(last) = outcomes.last_mut() {
             if last.poll_closed(cx).is_pending() {
                 return Poll::Pending;
             }
-            this.outcomes.pop();
+            outcomes.pop();
         }
-        Poll::Ready((None, Vec::new()))
-    }
+        Poll::Ready(None)
+    })
+    .await
 }
 
 fn task_ended() -> RedisError {
@@ -408,7 +380,6 @@ struct SlotQueue {
 struct QueuedEntry {
     id: u64,
     check: WireCheck,
-    test_time: Option<u64>,
     outcome: oneshot::Sender<BatchOutcome>,
 }
 
@@ -416,7 +387,7 @@ struct QueuedEntry {
 struct BatchOutcome {
     check: WireCheck,
     /// `None` if the batch could not decide the check together with the others. It has spent nothing for it.
-    result: Option<Result<CheckReply, Failure>>,
+    result: Option<Result<StoreReply, Failure>>,
 }
 
 impl SlotQueue {
@@ -459,16 +430,14 @@ impl SlotQueue {
         begins
     }
 
-    /// Takes the first checks that fit into a call. All of them have the same time.
+    /// Takes the first checks that fit into a call.
     fn take_batch(&mut self) -> Vec<QueuedEntry> {
         self.unsent_batches = self.unsent_batches.saturating_sub(1);
-        let test_time = self.checks.front().and_then(|first| first.test_time);
         let mut charges = 0;
         let mut count = 0;
         for entry in &self.checks {
             let with_this = charges + entry.check.charges().len();
-            let fits = with_this <= MAX_BATCH_CHARGES || count == 0;
-            if !fits || entry.test_time != test_time {
+            if count > 0 && with_this > MAX_BATCH_CHARGES {
                 break;
             }
             charges = with_this;
@@ -508,7 +477,7 @@ mod tests {
         let check = WireCheck::new([charge].into_iter().collect());
         for _ in 0..checks {
             let (outcome, check) = (oneshot::channel().0, check.clone());
-            queue.push(QueuedEntry { id: 0, check, test_time: None, outcome });
+            queue.push(QueuedEntry { id: 0, check, outcome });
         }
     }
 

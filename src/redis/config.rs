@@ -2,6 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use redis::IntoConnectionInfo;
+
 pub(super) use self::app_pool::AppPool;
 use crate::error::Error;
 
@@ -223,6 +225,28 @@ impl RedisConfig {
     pub fn client_certificate(mut self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.client_certificate = Some((pem.into(), key.into()));
         self
+    }
+
+    /// Returns the text of [`Store::description`](crate::store::Store::description). It contains no address.
+    pub(super) fn describe(&self) -> String {
+        let (kind, url) = match &self.servers {
+            Servers::Url(url) => ("single server", url.as_str()),
+            Servers::Cluster(nodes) => ("cluster", nodes.first().map_or("", String::as_str)),
+            Servers::Sentinel { primary, .. } => ("Sentinel", primary.as_str()),
+            Servers::AppPool(_) => ("single server of a bb8 pool", ""),
+        };
+        let transport = match url.split_once(':') {
+            Some(("rediss", _)) => " over TLS",
+            Some(("unix", _)) => " over a Unix socket",
+            _ => "",
+        };
+        let each = if matches!(self.servers, Servers::Cluster(_)) { " to each node" } else { "" };
+        let database = url.into_connection_info().ok().filter(|_| each.is_empty());
+        let database = database.map(|info| format!(", database {}", info.redis_settings().db()));
+        let database = database.unwrap_or_default();
+        let Self { connections, prefix, .. } = self;
+        let noun = if *connections == 1 { "connection" } else { "connections" };
+        format!("Redis ({kind}{transport}{database}, {connections} {noun}{each}, prefix {prefix})")
     }
 
     /// Validates all values.

@@ -37,20 +37,8 @@ pub(super) enum Failure {
     /// The deadline of the caller passed. The effect is [`Effect::None`] if the request was not
     /// sent.
     TimedOut(Effect),
-    /// The task that sends the request with a batch ended before it did. Nothing was sent.
-    Dropped,
     /// The request was made outside of a tokio runtime, where there are no timers. Nothing was sent.
     NoRuntime,
-    /// The store was created without a connection, and is not [ready](super::startup) yet: the
-    /// first attempt has not ended, or the last one has failed. Nothing was sent.
-    NotReady(Option<Box<SelfTestFailure>>),
-}
-
-/// The failure of a [self-test](super::self_test::SelfTest), and the server at which it happened.
-#[derive(Debug, Clone)]
-pub(super) struct SelfTestFailure {
-    pub(super) failure: Failure,
-    pub(super) place: Place,
 }
 
 /// The server at which a request has failed.
@@ -89,9 +77,7 @@ impl Failure {
     /// before.
     pub(super) fn effect(&self) -> Effect {
         match self {
-            Self::Unreachable(_) | Self::Dropped | Self::NoRuntime | Self::NotReady(_) => {
-                Effect::None
-            }
+            Self::Unreachable(_) | Self::NoRuntime => Effect::None,
             Self::ServerError(error) if is_refused_in_script(error) => Effect::Unknown,
             Self::ServerError(error) if !matches!(code_of(error), "ERR" | FAILED_SCRIPT) => {
                 Effect::None
@@ -150,7 +136,7 @@ impl Failure {
             // There may be one reply too many. Each later reply would then belong to another
             // request.
             Self::NotOurs => true,
-            Self::TimedOut(_) | Self::Dropped | Self::NoRuntime | Self::NotReady(_) => false,
+            Self::TimedOut(_) | Self::NoRuntime => false,
         }
     }
 
@@ -205,18 +191,10 @@ impl From<FlightError<Self>> for Failure {
     }
 }
 
-impl From<SelfTestFailure> for Error {
-    fn from(SelfTestFailure { failure, place }: SelfTestFailure) -> Self {
-        place.error(failure)
-    }
-}
-
 impl Place {
     /// Converts a failure at this server to an error that names it.
     pub(super) fn error(self, failure: Failure) -> Error {
-        // The other failures are those of this process.
-        let is_of_server =
-            !matches!(failure, Failure::Dropped | Failure::NoRuntime | Failure::NotReady(_));
+        let is_of_server = !matches!(failure, Failure::NoRuntime);
         let error = Error::from(failure).with_place(self.name);
         match self.address.filter(|_| is_of_server) {
             Some(address) => error.with_note(&format!("the server is {address}")),
@@ -268,19 +246,10 @@ impl From<Failure> for Error {
                 ErrorKind::Unavailable,
                 "Redis did not answer by the deadline; the charge may have been made",
             ),
-            Failure::Dropped => Self::new(
-                ErrorKind::Unavailable,
-                "the task that would have sent the check has ended; nothing was charged",
-            ),
             Failure::NoRuntime => Self::new(
                 ErrorKind::Unavailable,
                 "RedisStore only works in a tokio runtime with I/O and time enabled (enable_all), in \
                  which the check has to be awaited; nothing was charged",
-            ),
-            Failure::NotReady(Some(failure)) => Self::from(*failure),
-            Failure::NotReady(None) => Self::new(
-                ErrorKind::Unavailable,
-                "the store has no connection to Redis yet; nothing was charged",
             ),
         };
         error.with_effect(effect)

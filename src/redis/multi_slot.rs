@@ -1,29 +1,29 @@
 //! Requests over several slots of a cluster, with one call of the script for each slot.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use smallvec::SmallVec;
-use tokio::time::Instant;
+use tokio::{sync::oneshot, task::JoinSet, time::Instant};
 
 use super::{
     batch::{Batcher, CallOptions},
-    divided::{Divided, PartOutcome, Refunds, to_the_end, wait_for_all},
     error::Failure,
     wire::{Operation, WireCharge, WireCheck},
 };
 use crate::{
     clock::Timestamp,
     decision::{ChargeReply, Source, StoreReply},
-    error::{Effect, Error},
-    runtime::TimeLimit,
-    store::Answer,
+    error::{Effect, Error, ErrorKind},
+    runtime::{TimeLimit, runtime_with_timer},
+    telemetry,
 };
 
 /// The longest time that a denied check waits for the refunds of other slots, and for the standings
 /// of their keys. Neither can change the denial.
 const MAX_DENIAL_WAIT: Duration = Duration::from_millis(10);
 
-/// Executes a request over several slots.
+/// Executes a request over several slots, to its end even if this future is dropped, so that no request stays
+/// charged in part.
 ///
 /// # Errors
 ///
@@ -33,200 +33,231 @@ pub(super) async fn execute(
     check: WireCheck,
     options: CallOptions,
 ) -> Result<StoreReply, Error> {
+    let Some(runtime) = runtime_with_timer() else { return Err(Failure::NoRuntime.into()) };
     let groups = SlotGroups::new(batcher, check, options);
-    to_the_end(|caller| groups.run(caller)).await
+    let (caller, reply) = oneshot::channel();
+    runtime.spawn(groups.run(caller));
+    reply.await.unwrap_or_else(|_| Err(task_ended()))
 }
 
 /// The charges of a request, by slot.
-///
-/// The groups are in the order of the slots, so that two requests over the same slots rarely refuse
-/// each other.
 struct SlotGroups {
     batcher: Batcher,
     options: CallOptions,
+    /// In the order of the slots, so that two requests over the same slots rarely refuse each other. The groups
+    /// of trials come last.
     groups: Vec<SlotGroup>,
-    /// The number of groups that have been asked.
-    asked: usize,
     time: Timestamp,
-    /// The time that the slowest group has taken, and its index.
-    slowest: (Duration, usize),
 }
 
 /// The charges of one slot, and the replies to them.
 struct SlotGroup {
     slot: u16,
+    /// True for trials, which are spent also if the check is denied.
+    is_trial: bool,
     check: WireCheck,
     /// Empty until the group has replied.
     replies: SmallVec<[ChargeReply; 1]>,
-    /// True for the trials of a denied check, which stay spent.
-    is_trial: bool,
 }
+
+/// Calls in flight, each with the index of its group.
+type Calls = JoinSet<(usize, Result<StoreReply, Failure>)>;
 
 impl SlotGroups {
     fn new(batcher: &Batcher, check: WireCheck, options: CallOptions) -> Self {
-        let mut slots: Vec<(u16, SmallVec<[WireCharge; 3]>)> = Vec::new();
+        let mut slots: Vec<((bool, u16), SmallVec<[WireCharge; 3]>)> = Vec::new();
         for charge in check.into_charges() {
-            let slot = batcher.backend().slot(&charge);
+            let slot = (charge.is_trial(), batcher.backend().slot(&charge));
             match slots.iter_mut().find(|(other, _)| *other == slot) {
                 Some((_, charges)) => charges.push(charge),
                 None => slots.push((slot, SmallVec::from_iter([charge]))),
             }
         }
         slots.sort_by_key(|(slot, _)| *slot);
-        let group = |(slot, charges)| SlotGroup {
+        let groups = slots.into_iter().map(|((is_trial, slot), charges)| SlotGroup {
             slot,
+            is_trial,
             check: WireCheck::new(charges),
             replies: SmallVec::new(),
-            is_trial: false,
-        };
-        let groups = slots.into_iter().map(group).collect();
-        let (time, slowest) = (Timestamp::default(), (Duration::ZERO, 0));
-        Self { batcher: batcher.clone(), options, groups, asked: 0, time, slowest }
+        });
+        let groups = groups.collect();
+        Self { batcher: batcher.clone(), options, groups, time: Timestamp::default() }
     }
 
-    /// Runs the script for a group, and keeps its reply.
-    async fn call(&mut self, index: usize, options: CallOptions) -> Result<(), Failure> {
-        let group = &mut self.groups[index];
-        // A queue takes the check, and may not give it back. The charges of a denied check are needed for the reply.
-        let mut check = group.check.clone();
-        let reply = self.batcher.run_by_deadline(group.slot, &mut check, options).await?;
-        group.replies = reply.charges;
-        self.time = self.time.max(reply.time);
-        Ok(())
+    /// Asks the groups, and sends the reply to the caller, who may have stopped waiting.
+    ///
+    /// A check spends all or nothing. So if a group denies it or fails, the groups before it refund what they
+    /// have spent. Each refund is tried once, because a second try might refund twice.
+    async fn run(mut self, caller: oneshot::Sender<Result<StoreReply, Error>>) {
+        if self.options.operation != Operation::Acquire {
+            let _ = caller.send(self.ask_all().await);
+            return;
+        }
+        let outcome = self.ask_in_turn().await;
+        if let Ok(true) = outcome {
+            let _ = caller.send(Ok(self.reply()));
+            return;
+        }
+        let mut refunds = self.start_refunds();
+        let effect = self.keep_refunds(&mut refunds, Some(self.options.denial_limit())).await;
+        let reply = match outcome {
+            Ok(_) => {
+                self.complete_denial().await;
+                Ok(self.reply())
+            }
+            Err(error) => Err(of_a_part(error, effect)),
+        };
+        let _ = caller.send(reply);
+        self.keep_refunds(&mut refunds, None).await;
     }
 
     /// Runs the script for all groups at the same time: none of them decides about another.
-    async fn call_all(&mut self) -> PartOutcome {
-        let call = |group: &SlotGroup| group.send(&self.batcher, group.check.clone(), self.options);
-        let replies = wait_for_all(self.groups.iter().map(call).collect()).await;
-        let mut failed: Option<Error> = None;
-        for (group, reply) in self.groups.iter_mut().zip(replies) {
-            match (reply, &failed) {
-                (Ok(reply), _) => {
-                    (group.replies, self.time) = (reply.charges, self.time.max(reply.time));
-                    self.asked += 1;
+    async fn ask_all(&mut self) -> Result<StoreReply, Error> {
+        let mut calls = Calls::new();
+        for (index, group) in self.groups.iter().enumerate() {
+            calls.spawn(self.call(index, group.check.clone(), self.options));
+        }
+        let mut effect = Effect::None;
+        let mut first: Option<Error> = None;
+        while let Some(ended) = calls.join_next().await {
+            match ended {
+                Ok((index, Ok(reply))) => {
+                    self.keep(index, reply);
+                    if self.options.operation != Operation::Peek {
+                        effect = effect.and(Effect::Applied);
+                    }
                 }
-                (Err(error), Some(first)) => {
-                    let effect = first.effect().and(error.effect());
-                    failed = failed.map(|first| first.with_effect(effect));
+                Ok((index, Err(failure))) => {
+                    let error = self.error(index, failure);
+                    effect = effect.and(error.effect());
+                    first = first.or(Some(error));
                 }
-                (Err(error), None) => {
-                    failed = Some(error.with_node(self.batcher.backend().node(group.slot).0));
-                }
+                Err(_) => return Err(task_ended()),
             }
         }
-        failed.map_or(PartOutcome::Continue, |error| PartOutcome::Failed(error, None))
-    }
-
-    /// Moves the trials of a denied check into groups of their own: they stay spent, and those of the
-    /// slots that have not been asked are still spent.
-    fn split_off_trials(&mut self) {
-        let trials: Vec<_> =
-            self.groups.iter_mut().filter_map(SlotGroup::split_off_trials).collect();
-        self.groups.retain(|group| !group.check.charges().is_empty());
-        self.groups.extend(trials);
-    }
-
-    /// Returns the error of a group that has failed. The deadline is for all slots, so the slowest one
-    /// has missed it.
-    fn error(&self, index: usize, failure: Failure) -> Error {
-        let is_late = matches!(failure, Failure::TimedOut(_));
-        let culprit = if is_late { self.slowest.1 } else { index };
-        let SlotGroup { slot, check, .. } = &self.groups[culprit];
-        let node = self.batcher.backend().node(*slot).0;
-        self.batcher.error(*slot, check, failure).with_node(node)
-    }
-}
-
-impl Divided for SlotGroups {
-    type Part = usize;
-
-    fn next_part(&self) -> Option<usize> {
-        (self.asked < self.groups.len()).then_some(self.asked)
-    }
-
-    async fn ask(&mut self, index: usize) -> PartOutcome {
-        if self.options.operation != Operation::Acquire {
-            return self.call_all().await;
+        match first {
+            Some(error) => Err(of_a_part(error, effect)),
+            None => Ok(self.reply()),
         }
-        let start = Instant::now();
-        let result = self.call(index, self.options).await;
-        self.slowest = self.slowest.max((start.elapsed(), index));
-        if let Err(failure) = result {
-            return PartOutcome::Failed(self.error(index, failure), None);
-        }
-        self.asked += 1;
-        match self.groups[index].is_denied() {
-            true => {
-                self.split_off_trials();
-                PartOutcome::Denied(None)
+    }
+
+    /// Runs the script for one group after the other, and returns whether the check is admitted.
+    async fn ask_in_turn(&mut self) -> Result<bool, Error> {
+        let mut slowest = (Duration::ZERO, 0);
+        for index in 0..self.groups.len() {
+            let start = Instant::now();
+            let result = self.ask(index, self.options).await;
+            slowest = slowest.max((start.elapsed(), index));
+            if let Err(failure) = result {
+                // The deadline is for all slots, so the slowest one has missed it.
+                let is_late = matches!(failure, Failure::TimedOut(_));
+                return Err(self.error(if is_late { slowest.1 } else { index }, failure));
             }
-            false => PartOutcome::Continue,
-        }
-    }
-
-    /// Starts the refunds of the groups that have spent units, because a check spends all or nothing. The
-    /// [trials](Self::split_off_trials) of a denied check stay charged.
-    fn undo(&mut self) -> Refunds<usize> {
-        let options = CallOptions { operation: Operation::Refund, deadline: None, ..self.options };
-        match self.options.operation {
-            Operation::Acquire => {
-                let groups = self.groups.iter_mut().enumerate().filter(|(_, it)| !it.is_trial);
-                let batcher = &self.batcher;
-                let refunds =
-                    groups.filter_map(|(at, it)| Some((at, it.refund(batcher, options)?)));
-                Refunds::new(refunds, Effect::None)
+            if self.groups[index].is_denied() {
+                return Ok(false);
             }
-            Operation::Peek | Operation::SelfTest => Refunds::new([], Effect::None),
-            Operation::Force
-            | Operation::Refund
-            | Operation::Reset
-            | Operation::Block
-            | Operation::Unblock => match self.asked {
-                0 => Refunds::new([], Effect::None),
-                _ => Refunds::new([], Effect::Applied),
-            },
+        }
+        Ok(true)
+    }
+
+    /// Runs the script for a group, and keeps its reply.
+    async fn ask(&mut self, index: usize, options: CallOptions) -> Result<(), Failure> {
+        // The charges are needed for the reply, and a queue may not give them back.
+        let check = self.groups[index].check.clone();
+        let reply = self.call(index, check, options).await.1?;
+        self.keep(index, reply);
+        Ok(())
+    }
+
+    /// Runs the script for charges in the slot of a group.
+    fn call(
+        &self,
+        index: usize,
+        mut check: WireCheck,
+        options: CallOptions,
+    ) -> impl Future<Output = (usize, Result<StoreReply, Failure>)> + Send + use<> {
+        let batcher = self.batcher.clone();
+        let slot = self.groups[index].slot;
+        async move { (index, batcher.run_by_deadline(slot, &mut check, options).await) }
+    }
+
+    fn keep(&mut self, index: usize, reply: StoreReply) {
+        self.groups[index].replies = reply.charges;
+        self.time = self.time.max(reply.time);
+    }
+
+    fn start_refunds(&mut self) -> Calls {
+        let options = CallOptions { operation: Operation::Refund, deadline: None };
+        let mut refunds = Calls::new();
+        for index in 0..self.groups.len() {
+            if let Some(check) = self.groups[index].refund() {
+                refunds.spawn(self.call(index, check, options));
+            }
+        }
+        refunds
+    }
+
+    /// Waits until `limit` for all refunds together, and keeps the standings in their replies. Returns
+    /// [`Effect::None`] if all units were refunded.
+    async fn keep_refunds(&mut self, refunds: &mut Calls, limit: Option<TimeLimit>) -> Effect {
+        let mut effect = Effect::None;
+        loop {
+            let next = pin!(refunds.join_next());
+            let next = match limit {
+                Some(limit) => limit.wait(next).await,
+                None => Ok(next.await),
+            };
+            match next {
+                Ok(None) => return effect,
+                Ok(Some(Ok((index, Ok(refunded))))) => {
+                    self.time = self.time.max(refunded.time);
+                    self.groups[index].keep_standings(&refunded);
+                }
+                Ok(Some(Ok((_, Err(failure))))) => {
+                    telemetry::undo_failed();
+                    let is_lost = failure.effect() == Effect::None;
+                    effect = effect.and(if is_lost { Effect::Applied } else { Effect::Unknown });
+                }
+                Ok(Some(Err(_))) => effect = effect.and(Effect::Unknown),
+                Err(_) => return effect.and(Effect::Unknown),
+            }
         }
     }
 
-    /// Takes the standings from the refunds, and asks the other slots for those of their keys, and to spend
-    /// their trials. If a slot does not answer in time, its keys are reported as unused, which does not
-    /// change the denial.
-    async fn complete_denial(&mut self, refunds: &mut Refunds<usize>) {
-        let (groups, time) = (&mut self.groups, &mut self.time);
-        let keep = |index: &usize, reply: StoreReply| {
-            groups[*index].keep_refund(&reply);
-            *time = (*time).max(reply.time);
-        };
-        refunds.wait(Some(self.options.denial_deadline()), keep).await;
-        let deadline = Some(self.options.denial_deadline());
-        let peek = CallOptions { operation: Operation::Peek, deadline, ..self.options };
+    /// Asks the slots that have not been asked for the standings of their keys, and to spend their trials. If a
+    /// slot does not answer in time, its keys are reported as unused, which does not change the denial.
+    async fn complete_denial(&mut self) {
+        let deadline = Some(self.options.denial_limit());
+        let peek = CallOptions { operation: Operation::Peek, deadline };
         for index in 0..self.groups.len() {
             let options = if self.groups[index].is_trial { self.options } else { peek };
-            if self.groups[index].replies.is_empty() && self.call(index, options).await.is_err() {
+            if self.groups[index].replies.is_empty() && self.ask(index, options).await.is_err() {
                 self.groups[index].assume_unused();
             }
         }
     }
 
-    fn refund_limit(&self) -> Option<TimeLimit> {
-        Some(self.options.denial_deadline())
-    }
-
     /// Joins the replies, in the order of the charges in the caller's request.
-    fn reply(&mut self) -> Result<StoreReply, Error> {
+    fn reply(&self) -> StoreReply {
         let lines = self.groups.iter().flat_map(|it| it.check.charges().iter().zip(&it.replies));
         let mut replies: Vec<_> =
             lines.map(|(charge, reply)| (charge.position(), *reply)).collect();
         replies.sort_by_key(|(position, _)| *position);
         let replies = replies.into_iter().map(|(_, reply)| reply);
-        Ok(StoreReply::new(self.time, Source::Shared, replies))
+        StoreReply::new(self.time, Source::Shared, replies)
+    }
+
+    /// Returns the error of a group that has failed.
+    fn error(&self, index: usize, failure: Failure) -> Error {
+        let SlotGroup { slot, check, .. } = &self.groups[index];
+        let node = self.batcher.backend().node(*slot).0;
+        self.batcher.error(*slot, check, failure).with_node(node)
     }
 }
 
 impl CallOptions {
     /// Returns the end of a wait for something that cannot change a denial.
-    fn denial_deadline(&self) -> TimeLimit {
+    fn denial_limit(&self) -> TimeLimit {
         let until = TimeLimit::after(MAX_DENIAL_WAIT);
         self.deadline.map_or(until, |deadline| deadline.min(until))
     }
@@ -238,55 +269,28 @@ impl SlotGroup {
         !replies.all(|(charge, reply)| charge.admits(reply))
     }
 
-    /// Removes the trials, with the replies to them. Returns them as a group, if there are any.
-    fn split_off_trials(&mut self) -> Option<Self> {
-        if !self.check.charges().iter().any(WireCharge::is_trial) {
-            return None;
-        }
-        let of = |is_trial: bool| {
-            let charges = self.check.charges().iter();
-            let charges = charges.filter(|charge| charge.is_trial() == is_trial).cloned().collect();
-            let lines = self.check.charges().iter().zip(&self.replies);
-            let replies = lines.filter(|(charge, _)| charge.is_trial() == is_trial);
-            let replies = replies.map(|(_, reply)| *reply).collect();
-            Self { slot: self.slot, check: WireCheck::new(charges), replies, is_trial }
-        };
-        let trials = of(true);
-        *self = of(false);
-        Some(trials)
-    }
-
     /// Returns the refund of the units that the group has spent, if it has spent any. The replies then
     /// have the standings without these units.
     ///
     /// If the group has charges that spent nothing, their replies are forgotten: the refund may change the
     /// standings of the same keys.
-    fn refund(&mut self, batcher: &Batcher, options: CallOptions) -> Option<Answer> {
+    fn refund(&mut self) -> Option<WireCheck> {
         let spent = self.check.charges().iter().zip(&self.replies);
         let spent = spent.filter(|(_, reply)| reply.units > 0);
         let charges: SmallVec<_> = spent.map(|(charge, reply)| charge.undo(reply)).collect();
         if charges.is_empty() {
             return None;
         }
-        match charges.len() == self.replies.len() {
-            true => self.replies.iter_mut().for_each(|reply| *reply = reply.unspent()),
-            false => self.replies.clear(),
+        if charges.len() == self.replies.len() {
+            self.replies.iter_mut().for_each(|reply| *reply = reply.unspent());
+        } else {
+            self.replies.clear();
         }
-        Some(self.send(batcher, WireCheck::new(charges), options))
+        Some(WireCheck::new(charges))
     }
 
-    /// Starts a call of the script for charges of this slot.
-    fn send(&self, batcher: &Batcher, mut check: WireCheck, options: CallOptions) -> Answer {
-        let (batcher, slot) = (batcher.clone(), self.slot);
-        Answer::pending(async move {
-            let reply = batcher.run_by_deadline(slot, &mut check, options).await;
-            let reply = reply.map_err(|failure| batcher.error(slot, &check, failure))?;
-            Ok(StoreReply { time: reply.time, source: Source::Shared, charges: reply.charges })
-        })
-    }
-
-    /// Takes the standings from the reply of a refund.
-    fn keep_refund(&mut self, refunded: &StoreReply) {
+    /// Takes the standings from the reply to a refund of all charges.
+    fn keep_standings(&mut self, refunded: &StoreReply) {
         for (reply, refunded) in self.replies.iter_mut().zip(&refunded.charges) {
             reply.standing = refunded.standing;
         }
@@ -296,4 +300,19 @@ impl SlotGroup {
         let charges = self.check.charges().iter();
         self.replies = charges.map(WireCharge::reply_of_full_key).collect();
     }
+}
+
+/// Returns the error of one part of a request, whose parts together had this effect.
+fn of_a_part(error: Error, effect: Effect) -> Error {
+    let effect = effect.and(error.effect());
+    if effect == error.effect() {
+        return error;
+    }
+    let note = "this is about one part of several: the charges in others may have been made";
+    error.with_note(note).with_effect(effect)
+}
+
+fn task_ended() -> Error {
+    let message = "the task of the request has ended: part of it may stay charged";
+    Error::new(ErrorKind::Unavailable, message).with_effect(Effect::Unknown)
 }

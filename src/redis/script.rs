@@ -1,14 +1,14 @@
-//! The text of the script, its calls, and its loading into a server that does not have it.
+//! The text of the script, and its calls.
 
-use std::{borrow::Borrow, sync::LazyLock};
+use std::sync::LazyLock;
 
 use redis::{Cmd, Script, Value};
 
 use super::{
-    error::{Failure, SentFlag},
+    error::SentFlag,
     wire::{self, CallReply, Operation, WireCheck},
 };
-use crate::{quota::for_each_algorithm, runtime::RunningFlag};
+use crate::quota::for_each_algorithm;
 
 /// Joins the files of the script, each of which parses by itself. A function decides one charge; an algorithm is a branch in it with the Lua file that has the name of its module.
 macro_rules! join {
@@ -53,37 +53,18 @@ pub(super) enum ScriptBy {
     Text,
 }
 
-/// One call of the script: for one check, or for a batch of them. `C` is a [`WireCheck`] or a
-/// pointer to one.
-pub(super) struct ScriptCall<'c, C> {
-    operation: Operation,
+/// One call of the script: for one check, or for a batch of them.
+pub(super) struct ScriptCall<'c> {
+    pub(super) operation: Operation,
     /// The checks, of which there is more than one only to acquire. The script decides them one by
     /// one.
-    checks: &'c [C],
+    pub(super) checks: &'c [WireCheck],
     /// The time that a test has set, in microseconds since the Unix epoch.
-    test_time: Option<u64>,
-    sent_flag: &'c SentFlag,
+    pub(super) test_time: Option<u64>,
+    pub(super) sent_flag: &'c SentFlag,
 }
 
-impl<'c, C: Borrow<WireCheck>> ScriptCall<'c, C> {
-    pub(super) fn new(
-        operation: Operation,
-        checks: &'c [C],
-        test_time: Option<u64>,
-        sent_flag: &'c SentFlag,
-    ) -> Self {
-        Self { operation, checks, test_time, sent_flag }
-    }
-
-    /// Returns whether several checks share the call.
-    pub(super) fn is_batch(&self) -> bool {
-        self.checks.len() > 1
-    }
-
-    pub(super) fn sent_flag(&self) -> &'c SentFlag {
-        self.sent_flag
-    }
-
+impl ScriptCall<'_> {
     /// Encodes the call as a command.
     pub(super) fn encode(&self, by: ScriptBy) -> Cmd {
         let mut command = Cmd::new();
@@ -91,7 +72,7 @@ impl<'c, C: Borrow<WireCheck>> ScriptCall<'c, C> {
             ScriptBy::Digest => command.arg("EVALSHA").arg(&*SHA),
             ScriptBy::Text => command.arg("EVAL").arg(TEXT),
         };
-        wire::encode(self.operation, self.checks.iter().map(Borrow::borrow), &mut command);
+        wire::encode(self.operation, self.checks, &mut command);
         if let Some(test_time) = self.test_time {
             command.arg(test_time);
         }
@@ -100,49 +81,7 @@ impl<'c, C: Borrow<WireCheck>> ScriptCall<'c, C> {
 
     /// Parses the reply. Returns `None` if it cannot be the script's reply to this call.
     pub(super) fn parse(&self, value: &Value) -> Option<CallReply> {
-        wire::parse(self.operation, self.checks.iter().map(Borrow::borrow), value)
-    }
-}
-
-/// The loading of the script into a server that does not have it.
-#[derive(Debug, Default)]
-pub(super) struct ScriptLoader {
-    loading: RunningFlag,
-}
-
-impl ScriptLoader {
-    /// Runs a call of the script. `send` sends it to the server that has the keys.
-    ///
-    /// If several calls find the script missing, the first one sends its text. The others send the
-    /// digest once more, which arrives after that text, and send the text only if the script is
-    /// still missing. So no call waits for another one.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the call fails for another reason than a missing script.
-    pub(super) async fn run<T, F>(
-        &self,
-        sent_flag: &SentFlag,
-        send: impl Fn(ScriptBy) -> F,
-    ) -> Result<T, Failure>
-    where
-        F: Future<Output = Result<T, Failure>>,
-    {
-        let is_missing = |result: &Result<T, Failure>| matches!(result, Err(failure) if failure.is_missing_script());
-        let result = send(ScriptBy::Digest).await;
-        if !is_missing(&result) {
-            return result;
-        }
-        sent_flag.mark_unsent();
-        let loading = self.loading.set();
-        if loading.is_none() {
-            let result = send(ScriptBy::Digest).await;
-            if !is_missing(&result) {
-                return result;
-            }
-            sent_flag.mark_unsent();
-        }
-        send(ScriptBy::Text).await
+        wire::parse(self.operation, self.checks, value)
     }
 }
 

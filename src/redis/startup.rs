@@ -1,4 +1,4 @@
-//! The start of a store: its first connection and its self-test, until both succeed.
+//! The start of a store: its first connection and its self-test.
 
 use std::{
     fmt,
@@ -9,133 +9,231 @@ use std::{
     time::Duration,
 };
 
+use smallvec::{SmallVec, smallvec};
 use tokio::{
-    sync::watch,
-    time::{Instant, sleep, timeout_at},
+    task::JoinSet,
+    time::{Instant, timeout_at},
 };
 
 use super::{
-    error::{Failure, SelfTestFailure},
-    self_test::SelfTest,
+    backend::Backend,
+    batch::Batcher,
+    error::{Failure, Place, SentFlag},
+    key_name::{self, KeyNames},
+    wire::{Operation, WireCharge, WireCheck},
 };
-use crate::{error::Error, random, runtime::SingleFlight, telemetry};
+use crate::{
+    error::{Effect, Error, ErrorKind},
+    runtime::{FlightError, SingleFlight},
+    store::probe_charge,
+    telemetry,
+};
 
 /// The time after the start of a store for which calls with a deadline wait for its first
 /// connection. Later calls fail at once until there is one, so an outage at the start costs them
 /// nothing.
 const FIRST_CONNECTION_WAIT: Duration = Duration::from_millis(50);
 
-/// The longest time between two attempts to start.
-const MAX_RETRY_DELAY: Duration = Duration::from_millis(250);
-
-/// The start of a store that was created without a connection.
-///
-/// A task connects and runs the [`SelfTest`], again and again until it succeeds. It ends with the
-/// `Startup`.
+/// The start of a store that was created without a connection: an attempt to connect and to run the
+/// [`SelfTest`], again and again until it succeeds.
 pub(super) struct Startup {
     self_test: SelfTest,
-    starting: SingleFlight<Failure>,
-    progress: Arc<StartProgress>,
+    attempt: SingleFlight<SelfTestFailure>,
+    is_ready: Arc<AtomicBool>,
     /// The time of the first attempt.
     started: OnceLock<Instant>,
     /// The time for which calls without a deadline wait for the first connection.
     connect_timeout: Duration,
 }
 
-struct StartProgress {
-    is_ready: AtomicBool,
-    state: watch::Sender<State>,
-}
-
-enum State {
-    /// The first attempt has not ended.
-    Starting,
-    /// The last attempt has failed.
-    Failed(SelfTestFailure),
-    Ready,
-}
-
 impl Startup {
     /// Creates the start of a store, and begins it if this is called in a tokio runtime. Otherwise
     /// the first call begins it.
     pub(super) fn new(self_test: SelfTest, connect_timeout: Duration) -> Self {
-        let progress = StartProgress {
-            is_ready: AtomicBool::new(false),
-            state: watch::Sender::new(State::Starting),
-        };
         let startup = Self {
             self_test,
-            starting: SingleFlight::new(),
-            progress: Arc::new(progress),
+            attempt: SingleFlight::new(),
+            is_ready: Arc::default(),
             started: OnceLock::new(),
             connect_timeout,
         };
-        startup.begin();
+        startup.attempt.start(|| startup.attempt());
         startup
     }
 
-    /// Returns whether the store has connected and the self-test has succeeded.
-    pub(super) fn is_ready(&self) -> bool {
-        self.progress.is_ready.load(Ordering::Acquire)
-    }
-
-    /// Returns the reason why the store is not ready, or `None` if it is.
+    /// Returns the reason why the store is not ready, or `None` if it is. If the last attempt has failed, the next
+    /// one begins.
     pub(super) fn failure(&self) -> Option<Error> {
-        match &*self.progress.state.borrow() {
-            State::Ready => None,
-            State::Starting => Some(Failure::NotReady(None).into()),
-            State::Failed(failure) => Some(not_ready(failure).into()),
+        if self.is_ready.load(Ordering::Acquire) {
+            return None;
         }
+        self.attempt.start(|| self.attempt());
+        Some(self.last_failure())
     }
 
-    /// Waits until the store is ready.
+    /// Waits until the store is ready. If the last attempt has failed, the next one begins.
     ///
     /// # Errors
     ///
     /// Returns an error if the last attempt has failed, or the first one takes too long.
-    pub(super) async fn ready(&self, deadline: Option<Instant>) -> Result<(), Failure> {
-        let started = self.begin();
+    pub(super) async fn ready(&self, deadline: Option<Instant>) -> Result<(), Error> {
+        if self.is_ready.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let started = *self.started.get_or_init(Instant::now);
         let until = match deadline {
             Some(deadline) => deadline.min(started + FIRST_CONNECTION_WAIT),
             None => started + self.connect_timeout,
         };
-        let mut state = self.progress.state.subscribe();
-        let ended = state.wait_for(|state| !matches!(state, State::Starting));
-        // Without a timely end the state is still that of the first attempt.
-        let _ = timeout_at(until, ended).await;
-        match &*self.progress.state.borrow() {
-            State::Ready => Ok(()),
-            State::Failed(failure) => Err(not_ready(failure)),
-            State::Starting => Err(Failure::NotReady(None)),
+        match timeout_at(until, self.attempt.run(|| self.attempt())).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(FlightError::NoRuntime)) => Err(Failure::NoRuntime.into()),
+            _ => Err(self.last_failure()),
         }
     }
 
-    /// Starts the task, unless it runs. Returns the time of its first start.
-    fn begin(&self) -> Instant {
-        let (self_test, progress) = (self.self_test.clone(), Arc::clone(&self.progress));
-        self.starting.start(|| start(self_test, progress));
-        *self.started.get_or_init(Instant::now)
+    fn attempt(&self) -> impl Future<Output = Result<(), SelfTestFailure>> + Send + use<> {
+        let self_test = self.self_test.clone();
+        let is_ready = Arc::clone(&self.is_ready);
+        self.started.get_or_init(Instant::now);
+        async move {
+            let result = self_test.run().await;
+            match &result {
+                Ok(()) => is_ready.store(true, Ordering::Release),
+                Err(failure) => telemetry::store_failed(&failure.clone().into()),
+            }
+            result
+        }
     }
-}
 
-/// Connects and runs the self-test until it succeeds.
-async fn start(self_test: SelfTest, progress: Arc<StartProgress>) -> Result<(), Failure> {
-    while let Err(failure) = self_test.run().await {
-        telemetry::store_failed(&failure.clone().into());
-        progress.state.send_replace(State::Failed(failure));
-        sleep(random::half_or_more(MAX_RETRY_DELAY)).await;
+    fn last_failure(&self) -> Error {
+        let error = match self.attempt.failure() {
+            Some(failure) => failure.into(),
+            None => Error::new(
+                ErrorKind::Unavailable,
+                "the store has no connection to Redis yet; nothing was charged",
+            ),
+        };
+        // The request was not sent.
+        error.with_effect(Effect::None)
     }
-    progress.is_ready.store(true, Ordering::Release);
-    progress.state.send_replace(State::Ready);
-    Ok(())
-}
-
-fn not_ready(failure: &SelfTestFailure) -> Failure {
-    Failure::NotReady(Some(Box::new(failure.clone())))
 }
 
 impl fmt::Debug for Startup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Startup").field("is_ready", &self.is_ready()).finish_non_exhaustive()
+        f.debug_struct("Startup").field("is_ready", &self.is_ready).finish_non_exhaustive()
+    }
+}
+
+/// The failure of a [`SelfTest`], and the server at which it happened.
+#[derive(Debug, Clone)]
+pub(super) struct SelfTestFailure {
+    failure: Failure,
+    place: Place,
+}
+
+impl From<SelfTestFailure> for Error {
+    fn from(SelfTestFailure { failure, place }: SelfTestFailure) -> Self {
+        place.error(failure)
+    }
+}
+
+/// The most scratch keys that are tried to find one for each node of a cluster.
+const MAX_SCRATCH_KEYS: usize = 16_384;
+
+type ScratchKeys = SmallVec<[WireCharge; 3]>;
+
+/// The self-test of a store: it connects, and runs `lua/self_test.lua` on scratch keys.
+///
+/// The script runs each of its commands, so a missing right, a wrong key pattern, a server that
+/// does not write, a server that is too old, and a node of a cluster that was addressed as a single
+/// server fail the self-test. The scratch keys have the configured prefix. The script deletes them.
+#[derive(Debug, Clone)]
+pub(super) struct SelfTest {
+    pub(super) batcher: Batcher,
+    pub(super) key_names: KeyNames,
+}
+
+impl SelfTest {
+    /// Connects and runs the self-test.
+    ///
+    /// In a cluster it runs on each node. A node that cannot be reached, or cannot serve requests for
+    /// the time being, fails the self-test only if all nodes do: the other nodes decide their keys.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if no server can be reached, or one of them refuses a command.
+    pub(super) async fn run(&self) -> Result<(), SelfTestFailure> {
+        let backend = self.batcher.backend();
+        backend.connect().await.map_err(|failure| self.failure(0, failure))?;
+        match backend {
+            Backend::Server(_) => {
+                // They are in different slots, in all but one of 16,384 cases: a single server takes them in one
+                // call, and a node of a cluster does not.
+                let keys = self.scratch_keys().take(2).map(|(_, key)| key);
+                self.try_keys(0, keys.collect()).await
+            }
+            Backend::Cluster(_) => self.try_nodes().await,
+        }
+    }
+
+    async fn try_nodes(&self) -> Result<(), SelfTestFailure> {
+        let mut tests = JoinSet::new();
+        for (slot, key) in self.key_of_each_node() {
+            let self_test = self.clone();
+            tests.spawn(async move { self_test.try_keys(slot, smallvec![key]).await });
+        }
+        let mut has_passed = false;
+        let mut unreachable = None;
+        while let Some(result) = tests.join_next().await {
+            match result {
+                Ok(Ok(())) => has_passed = true,
+                Ok(Err(failed)) if failed.failure.is_refusal() => return Err(failed),
+                Ok(Err(failed)) => unreachable = Some(failed),
+                // The runtime is shutting down.
+                Err(_) => {}
+            }
+        }
+        match unreachable {
+            Some(failed) if !has_passed => Err(failed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs the script for these scratch keys, on the server that has the slot.
+    async fn try_keys(&self, slot: u16, keys: ScratchKeys) -> Result<(), SelfTestFailure> {
+        let check = [WireCheck::new(keys)];
+        let sent_flag = SentFlag::default();
+        let result = self.batcher.call(slot, Operation::SelfTest, &check, &sent_flag).await;
+        result.map(drop).map_err(|failure| self.failure(slot, failure))
+    }
+
+    /// Returns a scratch key for each node that has slots, and the slot of the key.
+    fn key_of_each_node(&self) -> Vec<(u16, WireCharge)> {
+        let Backend::Cluster(cluster) = self.batcher.backend() else { return Vec::new() };
+        let mut untried = cluster.topology().owners();
+        let mut keys = Vec::new();
+        for (slot, key) in self.scratch_keys() {
+            if untried.is_empty() {
+                break;
+            }
+            if untried.remove(&cluster.node(slot)) {
+                keys.push((slot, key));
+            }
+        }
+        keys
+    }
+
+    /// Returns random keys with their slots.
+    fn scratch_keys(&self) -> impl Iterator<Item = (u16, WireCharge)> {
+        let charges = (0..MAX_SCRATCH_KEYS).filter_map(|_| probe_charge());
+        charges.map(|charge| {
+            let key = WireCharge::new(&self.key_names, 0, &charge);
+            (key_name::slot(key.key_name()), key)
+        })
+    }
+
+    fn failure(&self, slot: u16, failure: Failure) -> SelfTestFailure {
+        SelfTestFailure { failure, place: self.batcher.backend().place(slot) }
     }
 }

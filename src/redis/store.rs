@@ -1,11 +1,7 @@
 //! The shared store, and the requests that it sends for [`Store`].
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
-use self::test_time::TestTime;
 use super::{
     RedisConfig,
     backend::Backend,
@@ -13,14 +9,12 @@ use super::{
     error::Failure,
     key_name::{self, KeyNames},
     multi_slot,
-    self_test::SelfTest,
-    startup::Startup,
-    wire::{Operation, WireCharge, WireCheck},
+    startup::{SelfTest, Startup},
+    wire::WireCheck,
 };
 use crate::{
-    algorithm::block_micros,
     clock::Timestamp,
-    decision::{Receipt, Source, StoreReply},
+    decision::{Source, StoreReply},
     error::{Effect, Error},
     policy::Charge,
     runtime::{TimeLimit, runtime_with_timer},
@@ -38,7 +32,6 @@ struct StoreShared {
     key_names: KeyNames,
     /// The text of [`Store::description`].
     description: Box<str>,
-    test_time: TestTime,
     /// The start of a [lazy](RedisConfig::lazy) store.
     startup: Option<Startup>,
 }
@@ -78,7 +71,7 @@ impl RedisStore {
         let backend = backend(&config)?;
         let batcher = Batcher::new(backend, config.batching);
         let key_names = KeyNames::new(&config);
-        let self_test = SelfTest::new(batcher.clone(), key_names.clone());
+        let self_test = SelfTest { batcher: batcher.clone(), key_names: key_names.clone() };
         let startup = if config.lazy {
             Some(Startup::new(self_test, config.connect_timeout))
         } else if runtime_with_timer().is_none() {
@@ -88,10 +81,9 @@ impl RedisStore {
             None
         };
         Ok(Self(Arc::new(StoreShared {
-            description: description(&batcher, &config).into(),
+            description: config.describe().into(),
             batcher,
             key_names,
-            test_time: TestTime::default(),
             startup,
         })))
     }
@@ -136,85 +128,31 @@ impl RedisStore {
     }
 
     /// Sets a clock that gives the time of each call, for tests. Keys then expire after a day.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the store has been cloned.
     #[cfg(feature = "test-util")]
     #[doc(hidden)]
     #[must_use]
     pub fn with_test_clock(self, clock: impl crate::clock::Clock) -> Self {
-        let test_time = TestTime(Some(Arc::new(clock)));
-        match Arc::try_unwrap(self.0) {
-            Ok(shared) => Self(Arc::new(StoreShared { test_time, ..shared })),
-            Err(_) => panic!("set the clock before the store is shared"),
-        }
-    }
-
-    fn wire_check(&self, charges: &[Charge<'_>]) -> WireCheck {
-        self.wire_charges(charges, |charge| charge)
-    }
-
-    fn wire_block(&self, charges: &[Charge<'_>], duration: Duration) -> WireCheck {
-        let micros = block_micros(duration);
-        self.wire_charges(charges, |charge| charge.block(micros))
-    }
-
-    fn wire_charges(
-        &self,
-        charges: &[Charge<'_>],
-        change: impl Fn(WireCharge) -> WireCharge,
-    ) -> WireCheck {
-        let charges = charges.iter().enumerate();
-        let charges = charges
-            .map(|(position, charge)| change(WireCharge::new(&self.0.key_names, position, charge)));
-        WireCheck::new(charges.collect())
-    }
-
-    fn wire_refund(&self, receipt: &Receipt) -> WireCheck {
-        let lines = receipt.lines().iter().enumerate();
-        let charges =
-            lines.map(|(position, spent)| WireCharge::refund(&self.0.key_names, position, spent));
-        WireCheck::new(charges.collect())
+        self.0.batcher.set_test_clock(Arc::new(clock));
+        self
     }
 
     fn execute(&self, request: Request<'_>, deadline: Option<TimeLimit>) -> Answer {
-        let (operation, check) = match request {
-            Request::Acquire(charges) => (Operation::Acquire, self.wire_check(charges)),
-            Request::Peek(charges) => (Operation::Peek, self.wire_check(charges)),
-            Request::Force(charges) => (Operation::Force, self.wire_check(charges)),
-            Request::Reset(charges) => (Operation::Reset, self.wire_check(charges)),
-            Request::Block(charges, duration) => {
-                (Operation::Block, self.wire_block(charges, duration))
-            }
-            Request::Unblock(charges) => (Operation::Unblock, self.wire_check(charges)),
-            Request::Refund(receipt) => (Operation::Refund, self.wire_refund(receipt)),
-        };
-        let (shared, test_time) = (Arc::clone(&self.0), self.0.test_time.now());
-        let options = CallOptions { operation, deadline, test_time };
-        let reply = async move {
+        let shared = Arc::clone(&self.0);
+        let (operation, check) = WireCheck::of_request(&shared.key_names, request);
+        Answer::pending(async move {
             // With a deadline there are timers.
             if deadline.is_none() && runtime_with_timer().is_none() {
                 return Err(Failure::NoRuntime.into());
             }
-            shared.ready(deadline).await?;
-            shared.run(check, options).await
-        };
-        Answer::pending(reply)
+            if let Some(startup) = &shared.startup {
+                startup.ready(deadline.map(TimeLimit::time)).await?;
+            }
+            shared.run(check, CallOptions { operation, deadline }).await
+        })
     }
 }
 
 impl StoreShared {
-    /// Waits for the start of a lazy store.
-    async fn ready(&self, deadline: Option<TimeLimit>) -> Result<(), Failure> {
-        match &self.startup {
-            Some(startup) if !startup.is_ready() => {
-                startup.ready(deadline.map(TimeLimit::time)).await
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Runs the script, with one call for each slot.
     async fn run(&self, mut check: WireCheck, options: CallOptions) -> Result<StoreReply, Error> {
         let batcher = &self.batcher;
@@ -224,34 +162,24 @@ impl StoreShared {
         if check.charges().is_empty() {
             return Ok(StoreReply::new(Timestamp::default(), Source::Shared, []));
         }
-        let reply = batcher.run_by_deadline(slot, &mut check, options).await;
-        let reply = reply.map_err(|failure| {
-            let error = batcher.error(slot, &check, failure);
-            // Some units may have been released although others could not.
-            let is_partial = check.is_release(options.operation) && check.charges().len() > 1;
-            match is_partial && !error.is_unavailable() {
-                true => error.with_effect(Effect::Unknown),
-                false => error,
+        match batcher.run_by_deadline(slot, &mut check, options).await {
+            Ok(reply) => Ok(check.in_order_of_request(reply)),
+            Err(failure) => {
+                let error = batcher.error(slot, &check, failure);
+                // Some units may have been released although others could not.
+                let is_partial = check.is_release(options.operation) && check.charges().len() > 1;
+                if is_partial && !error.is_unavailable() {
+                    return Err(error.with_effect(Effect::Unknown));
+                }
+                Err(error)
             }
-        })?;
-        Ok(reply.into_store_reply(&check))
+        }
     }
 }
 
 fn backend(config: &RedisConfig) -> Result<Backend, Error> {
     config.validate()?;
     Ok(Backend::new(config).map_err(Failure::ServerError)?)
-}
-
-/// Returns the text of [`Store::description`].
-fn description(batcher: &Batcher, config: &RedisConfig) -> String {
-    let RedisConfig { connections, prefix, .. } = config;
-    let kind = batcher.backend().kind();
-    let each = if matches!(batcher.backend(), Backend::Cluster(_)) { " to each node" } else { "" };
-    let noun = if *connections == 1 { "connection" } else { "connections" };
-    let database = batcher.backend().database();
-    let database = database.map_or_else(String::new, |number| format!(", database {number}"));
-    format!("Redis ({kind}{database}, {connections} {noun}{each}, prefix {prefix})")
 }
 
 impl Store for RedisStore {
@@ -282,46 +210,10 @@ impl Store for RedisStore {
 
     fn node(&self, charge: &Charge<'_>) -> NodeId {
         match self.0.batcher.backend() {
-            Backend::Server(..) => NodeId::ONLY,
+            Backend::Server(_) => NodeId::ONLY,
             Backend::Cluster(cluster) => {
                 cluster.node(key_name::slot(&self.0.key_names.name(charge)))
             }
-        }
-    }
-}
-
-/// The seam through which a test sets the time of a store.
-#[cfg(feature = "test-util")]
-mod test_time {
-    use std::sync::Arc;
-
-    use crate::clock::Clock;
-
-    /// The clock of a test, if one is set.
-    #[derive(Debug, Clone, Default)]
-    pub(super) struct TestTime(pub(super) Option<Arc<dyn Clock>>);
-
-    impl TestTime {
-        /// Returns the time in microseconds since the Unix epoch, or `None` for the server's time.
-        pub(super) fn now(&self) -> Option<u64> {
-            self.0.as_ref().map(|clock| clock.now().as_micros())
-        }
-    }
-}
-
-/// The seam without the feature `test-util`: a service in production always uses the time of the
-/// server.
-#[cfg(not(feature = "test-util"))]
-mod test_time {
-    /// The seam without a clock, which always leaves the time to the server.
-    #[derive(Debug, Clone, Default)]
-    pub(super) struct TestTime(());
-
-    impl TestTime {
-        /// Returns `None`, which stands for the time of the server.
-        #[expect(clippy::unused_self, reason = "the other seam needs it")]
-        pub(super) fn now(&self) -> Option<u64> {
-            None
         }
     }
 }

@@ -8,10 +8,12 @@ use smallvec::SmallVec;
 
 use super::key_name::{KeyName, KeyNames};
 use crate::{
+    algorithm::block_micros,
     clock::Timestamp,
     decision::{ChargeReply, Mark, ReceiptLine, Source, Standing, StoreReply, Verdict},
     policy::Charge,
     quota::Quota,
+    store::Request,
 };
 
 /// The operation that the script performs on the charges of a request.
@@ -95,7 +97,7 @@ impl WireCharge {
     }
 
     /// Creates the refund of a charge that was spent.
-    pub(super) fn refund(names: &KeyNames, position: usize, spent: &ReceiptLine) -> Self {
+    fn refund(names: &KeyNames, position: usize, spent: &ReceiptLine) -> Self {
         let charge = &spent.charge;
         Self {
             key_name: names.name(&charge),
@@ -108,11 +110,6 @@ impl WireCharge {
             is_trial: charge.is_trial(),
             spent: Some((spent.mark, charge.quota().counted())),
         }
-    }
-
-    /// Creates the block of the key of this charge. The duration takes the place of the most units.
-    pub(super) fn block(self, duration_micros: u64) -> Self {
-        Self { max_cost: duration_micros, ..self }
     }
 
     /// Creates the refund of this charge, of which the script spent the units in `reply`.
@@ -129,18 +126,9 @@ impl WireCharge {
         self.position
     }
 
-    pub(super) fn cost(&self) -> u64 {
-        self.cost
-    }
-
-    /// Returns the number of units that the quota can hold at most.
-    pub(super) fn capacity(&self) -> u64 {
-        self.quota.capacity()
-    }
-
     /// Returns the reply to this charge if its key had spent nothing.
     pub(super) fn reply_of_full_key(&self) -> ChargeReply {
-        let capacity = self.capacity();
+        let capacity = self.quota.capacity();
         ChargeReply {
             verdict: if self.cost > capacity { Verdict::OverCapacity } else { Verdict::Passed },
             units: 0,
@@ -194,6 +182,33 @@ impl WireCheck {
         Self { charges }
     }
 
+    /// Creates the charges of a request, and the operation on them.
+    pub(super) fn of_request(names: &KeyNames, request: Request<'_>) -> (Operation, Self) {
+        let (operation, charges) = match request {
+            Request::Acquire(charges) => (Operation::Acquire, charges),
+            Request::Peek(charges) => (Operation::Peek, charges),
+            Request::Force(charges) => (Operation::Force, charges),
+            Request::Reset(charges) => (Operation::Reset, charges),
+            Request::Block(charges, _) => (Operation::Block, charges),
+            Request::Unblock(charges) => (Operation::Unblock, charges),
+            Request::Refund(receipt) => {
+                let lines = receipt.lines().iter().enumerate();
+                let refunds = lines.map(|(at, spent)| WireCharge::refund(names, at, spent));
+                return (Operation::Refund, Self::new(refunds.collect()));
+            }
+        };
+        let mut charges: SmallVec<[WireCharge; 3]> = charges
+            .iter()
+            .enumerate()
+            .map(|(position, charge)| WireCharge::new(names, position, charge))
+            .collect();
+        if let Request::Block(_, duration) = request {
+            // The duration takes the place of the most units.
+            charges.iter_mut().for_each(|charge| charge.max_cost = block_micros(duration));
+        }
+        (operation, Self::new(charges))
+    }
+
     pub(super) fn charges(&self) -> &[WireCharge] {
         &self.charges
     }
@@ -207,6 +222,16 @@ impl WireCheck {
     pub(super) fn is_release(&self, operation: Operation) -> bool {
         operation == Operation::Refund
             && self.charges.iter().all(|charge| charge.quota.is_concurrent())
+    }
+
+    /// Puts the replies in the order of the charges in the caller's request.
+    pub(super) fn in_order_of_request(&self, mut reply: StoreReply) -> StoreReply {
+        if self.charges.iter().enumerate().any(|(index, charge)| charge.position != index) {
+            for (charge, moved) in self.charges.iter().zip(reply.charges.clone()) {
+                reply.charges[charge.position] = moved;
+            }
+        }
+        reply
     }
 
     /// Appends a line for each charge to the argument of a command.
@@ -240,17 +265,12 @@ impl WireCheck {
 
 /// Appends the arguments of the script for these checks: the number of keys, the keys, the
 /// operation, and the lines.
-pub(super) fn encode<'c>(
-    operation: Operation,
-    checks: impl ExactSizeIterator<Item = &'c WireCheck> + Clone,
-    command: &mut Cmd,
-) {
-    command.arg(checks.clone().map(|check| check.charges.len()).sum::<usize>());
-    let is_batch = checks.len() > 1;
-    for charge in checks.clone().flat_map(WireCheck::charges) {
+pub(super) fn encode(operation: Operation, checks: &[WireCheck], command: &mut Cmd) {
+    command.arg(checks.iter().map(|check| check.charges.len()).sum::<usize>());
+    for charge in checks.iter().flat_map(WireCheck::charges) {
         command.arg(charge.key_name());
     }
-    command.arg(operation.code(is_batch));
+    command.arg(operation.code(checks.len() > 1));
     let mut argument = command.writer_for_next_arg();
     for check in checks {
         check.encode(operation, &mut argument);
@@ -263,52 +283,31 @@ const CHARGE_BYTES: usize = 64;
 /// part of a batch.
 const UNDECIDED: f64 = -1.0;
 
-/// The script's reply to one check.
-#[derive(Debug)]
-pub(super) struct CheckReply {
-    pub(super) time: Timestamp,
-    /// The reply to each charge, in the order of the [`WireCheck`].
-    pub(super) charges: SmallVec<[ChargeReply; 1]>,
-}
-
-impl CheckReply {
-    /// Returns the replies in the order of the caller's request.
-    pub(super) fn into_store_reply(self, check: &WireCheck) -> StoreReply {
-        let mut charges = self.charges;
-        if check.charges().iter().enumerate().any(|(index, charge)| charge.position() != index) {
-            for (charge, reply) in check.charges().iter().zip(charges.clone()) {
-                charges[charge.position()] = reply;
-            }
-        }
-        StoreReply { time: self.time, source: Source::Shared, charges }
-    }
-}
-
-/// The replies to the checks of one call. A check that the script could not decide as part of the
-/// batch has `None`.
-pub(super) type CallReply = SmallVec<[Option<CheckReply>; 1]>;
+/// The replies to the checks of one call, each in the order of the [`WireCheck`]. A check that the
+/// script could not decide as part of the batch has `None`.
+pub(super) type CallReply = SmallVec<[Option<StoreReply>; 1]>;
 
 /// Parses the reply to a call with these checks. Returns `None` if `value` cannot be that reply.
-pub(super) fn parse<'c>(
+pub(super) fn parse(
     operation: Operation,
-    checks: impl ExactSizeIterator<Item = &'c WireCheck>,
+    checks: &[WireCheck],
     value: &Value,
 ) -> Option<CallReply> {
     let Value::BulkString(bytes) = value else { return None };
     let (time, mut rest) = bytes.split_at_checked(8)?;
     let time = Timestamp::from_micros(number(time)?);
-    let is_batch = checks.len() > 1;
     let mut replies = SmallVec::new();
     for check in checks {
         let bytes;
         (bytes, rest) = rest.split_at_checked(check.charges().len() * CHARGE_BYTES)?;
-        if is_batch && bytes.starts_with(&UNDECIDED.to_le_bytes()) {
+        if checks.len() > 1 && bytes.starts_with(&UNDECIDED.to_le_bytes()) {
             replies.push(None);
             continue;
         }
         let charges = check.charges().iter().zip(bytes.chunks_exact(CHARGE_BYTES));
         let charges = charges.map(|(charge, bytes)| parse_charge(operation, charge, bytes));
-        replies.push(Some(CheckReply { time, charges: charges.collect::<Option<_>>()? }));
+        let charges = charges.collect::<Option<_>>()?;
+        replies.push(Some(StoreReply { time, source: Source::Shared, charges }));
     }
     rest.is_empty().then_some(replies)
 }
@@ -319,7 +318,8 @@ fn parse_charge(operation: Operation, charge: &WireCharge, bytes: &[u8]) -> Opti
         *parsed = number(bytes)?;
     }
     let [units, remaining, next_after, reset_after, retry_after, mark @ ..] = numbers;
-    let (cost, capacity) = (charge.cost(), charge.capacity());
+    let cost = charge.cost;
+    let capacity = charge.quota.capacity();
     let verdict = match operation {
         Operation::Refund | Operation::Reset | Operation::Block | Operation::Unblock => {
             Verdict::Passed

@@ -16,9 +16,9 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    breaker::{Breakers, CallOutcome, NodePermit, Permits, Rejected, SharedBreaker},
+    breaker::{Breakers, CallOutcome, NodePermit, Permits, SharedBreaker},
     deny_cache::{DenyCache, TrackedRequest},
-    fallback::{Cause, Fallback, FoundKeys},
+    fallback::{Cause, Fallback},
 };
 use crate::{
     decision::{Source, StoreReply},
@@ -56,9 +56,6 @@ pub(super) enum Origin {
     Caller,
     /// A task that handles failures itself, so the fallback does not decide the request.
     Task,
-    /// The replay of the backlog. Like a [task](Self::Task), but not subject to the breakers' limits of
-    /// calls in flight, because it limits its own calls.
-    Replay,
 }
 
 impl Guarded {
@@ -132,7 +129,7 @@ impl Guarded {
         limit: Option<Duration>,
     ) -> Step<StoreCall<'static>> {
         // 1.
-        let found = match (request, &self.fallback) {
+        match (request, &self.fallback) {
             (Request::Refund(receipt), Some(fallback)) if receipt.source == Source::Fallback => {
                 return Step::Decided(Ok(fallback.refund(receipt)));
             }
@@ -140,18 +137,24 @@ impl Guarded {
             (Request::Block(..) | Request::Unblock(_), Some(fallback)) => {
                 fallback.block_or_unblock(request)
             }
-            _ => FoundKeys::default(),
-        };
-        // 2 and 3.
-        let tracked = match self.begin(request, origin) {
-            Ok(tracked) => tracked,
-            Err(reply) => return Step::Decided(found.add_to(reply)),
+            _ => {}
+        }
+        // 2.
+        if self.breakers.as_ref().is_some_and(|it| it.rejects(&*self.store, request)) {
+            return Step::Decided(self.fall_back(request, Cause::Rejected, origin));
+        }
+        // 3.
+        let tracked = match &self.deny_cache {
+            None => TrackedRequest::default(),
+            Some(deny_cache) => match deny_cache.begin(request) {
+                Ok(tracked) => tracked,
+                Err(denial) => return Step::Decided(Ok(denial)),
+            },
         };
         // 4.
         let start = Instant::now();
-        let Ok(permits) = self.permits(request, start, origin) else {
-            let reply = self.fall_back(request, Cause::Rejected, origin);
-            return Step::Decided(found.add_to(reply));
+        let Some(permits) = self.permits(request, start) else {
+            return Step::Decided(self.fall_back(request, Cause::Rejected, origin));
         };
         // 5.
         let deadline = limit.and_then(Deadline::new);
@@ -161,7 +164,6 @@ impl Guarded {
             charges: Charges::default(),
             origin,
             start,
-            found,
             outcome_of: Some((tracked, permits)),
         };
         match self.call_store(request, deadline).now() {
@@ -169,15 +171,6 @@ impl Guarded {
             Ok(reply) => Step::Decided(call.finish(reply, Some(start.elapsed()), Some(request))),
             Err(answer) => Step::Waits(StoreCall { call, answer, deadline }),
         }
-    }
-
-    /// Returns the reply to the request of a caller if the breaker or the deny cache gives one, in step
-    /// 2 or 3.
-    pub(super) fn reply_without_store(
-        &self,
-        request: Request<'_>,
-    ) -> Option<Result<StoreReply, Error>> {
-        self.begin(request, Origin::Caller).err()
     }
 
     /// Decides a request in place of the store.
@@ -201,45 +194,24 @@ impl Guarded {
         }
     }
 
-    /// Passes a request through steps 2 and 3, which may answer it without the store.
-    fn begin(
-        &self,
-        request: Request<'_>,
-        origin: Origin,
-    ) -> Result<TrackedRequest, Result<StoreReply, Error>> {
-        // 2.
-        let rejects = |breakers: &Breakers| breakers.rejects(&*self.store, request);
-        if self.breakers.as_ref().is_some_and(rejects) {
-            return Err(self.fall_back(request, Cause::Rejected, origin));
-        }
-        // 3.
-        let Some(deny_cache) = &self.deny_cache else { return Ok(TrackedRequest::default()) };
-        deny_cache.begin(request).map_err(Ok)
-    }
-
     /// Requests the permits of step 4. Without breakers, every request goes through without one.
-    fn permits(
-        &self,
-        request: Request<'_>,
-        start: Instant,
-        origin: Origin,
-    ) -> Result<Permits, Rejected> {
-        let Some(breakers) = &self.breakers else { return Ok(Permits::new()) };
-        // Only the store can refund what it has charged.
-        let is_urgent = matches!(request, Request::Refund(_)) || origin == Origin::Replay;
-        breakers.try_acquire(&*self.store, request, start, is_urgent, |breaker| {
-            self.start_prober(breaker);
-            // This request is the probe if there is no runtime for the prober, or one that does not
-            // run it.
-            breaker.try_probe(start)
-        })
+    fn permits(&self, request: Request<'_>, start: Instant) -> Option<Permits> {
+        let Some(breakers) = &self.breakers else { return Some(Permits::new()) };
+        let permits = breakers.of(&*self.store, request).into_iter().map(|breaker| {
+            if breaker.is_open() {
+                self.start_prober(&breaker);
+            }
+            NodePermit::try_acquire(breaker, start)
+        });
+        permits.collect()
     }
 
     /// Records the outcome of a call in the breaker of each node that it depended on.
     fn record(&self, permits: Permits, outcome: impl Fn(&SharedBreaker) -> CallOutcome) {
         let now = Instant::now();
         for NodePermit { breaker, permit } in permits {
-            if breaker.record(permit, now, outcome(&breaker)) {
+            breaker.record(permit, now, outcome(&breaker));
+            if breaker.is_open() {
                 self.start_prober(&breaker);
             }
         }
@@ -433,7 +405,6 @@ struct Unrecorded<'p> {
     charges: Charges<'p>,
     origin: Origin,
     start: Instant,
-    found: FoundKeys,
     /// The handles with which the deny cache and the breakers record the outcome. `None` once they
     /// have.
     outcome_of: Option<(TrackedRequest, Permits)>,
@@ -447,7 +418,6 @@ impl Unrecorded<'_> {
             charges: mem::take(&mut self.charges).into_owned(),
             origin: self.origin,
             start: self.start,
-            found: mem::take(&mut self.found),
             outcome_of: self.outcome_of.take(),
         }
     }
@@ -474,17 +444,17 @@ impl Unrecorded<'_> {
         let error = match reply {
             Ok(_) => {
                 guarded.start_replay();
-                return self.found.add_to(reply);
+                return reply;
             }
             Err(error) => error,
         };
         if error.is_unavailable() && !guarded.traits.protects_itself {
             telemetry::store_failed(&error);
         }
-        self.found.add_to(match request {
+        match request {
             Some(request) => guarded.fall_back(request, Cause::Failed(error), self.origin),
             None => Err(error),
-        })
+        }
     }
 }
 
@@ -515,24 +485,8 @@ impl Deadline {
         Some(Self { at: TimeLimit::after(wait), limit })
     }
 
-    /// Returns the deadline of a call that starts now and waits as long as this one.
-    pub(super) fn again(self) -> Option<Self> {
-        Self::new(self.limit)
-    }
-
     pub(super) fn time(self) -> Instant {
         self.at.time()
-    }
-
-    /// Returns the time at which half of the wait has passed.
-    pub(super) fn half(self) -> Instant {
-        let time = self.time();
-        time.checked_sub(self.limit / 2).unwrap_or(time)
-    }
-
-    /// Returns the rest of the wait.
-    pub(super) fn rest(self) -> Duration {
-        self.time().saturating_duration_since(Instant::now()) + TIMER_RESOLUTION
     }
 
     pub(super) fn has_passed(self) -> bool {

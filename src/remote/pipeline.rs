@@ -26,7 +26,7 @@ const BACKGROUND_DEADLINE: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     guarded: Guarded,
-    leases: Option<Arc<Leases>>,
+    leases: Option<Leases>,
     /// The text of `Resilience::description`.
     description: Box<str>,
 }
@@ -64,8 +64,7 @@ impl Pipeline {
             traits,
             store: Box::new(store),
         });
-        let leases =
-            with_leases.then(|| Arc::new(Leases::new(&guarded, config.lease_clock, pause)));
+        let leases = with_leases.then(|| Leases::new(&guarded, config.lease_clock, pause));
         Self { guarded, leases, description }
     }
 
@@ -121,6 +120,10 @@ impl Pipeline {
     fn limit_within(&self, within: Option<Duration>) -> Option<Duration> {
         let deadline = self.guarded.deadline;
         within.map_or(deadline, |within| Some(deadline.map_or(within, |it| it.min(within))))
+    }
+
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.guarded.traits.is_embedded
     }
 
     /// Returns the node that a charge depends on.

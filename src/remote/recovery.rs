@@ -6,19 +6,22 @@
 use std::{
     slice,
     sync::{Arc, Weak},
-    thread,
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    time::{Instant, sleep, sleep_until},
+};
 
 use super::{
-    breaker::{CallOutcome, NextStep, Permit, SharedBreaker},
+    breaker::{CallOutcome, SharedBreaker},
     guarded::{Deadline, Guarded, Guards, Origin},
 };
 use crate::{
+    decision::StoreReply,
+    error::Error,
     policy::Charge,
-    runtime::runtime_with_timer,
     store::{Answer, Request},
     telemetry,
 };
@@ -27,21 +30,9 @@ use crate::{
 const REPLAY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Guarded {
-    /// Starts the prober of a breaker if it needs one. It does nothing outside of a tokio
-    /// runtime with timers.
+    /// Starts the prober of a breaker, unless it is running.
     pub(super) fn start_prober(&self, breaker: &Arc<SharedBreaker>) {
-        let Some(runtime) = runtime_with_timer() else { return };
-        if breaker.claim_prober(&runtime) {
-            // If the runtime is shutting down, it drops the prober at once, and the drop says so to the
-            // breaker.
-            let prober = Prober {
-                guards: Arc::downgrade(&self.0),
-                breaker: Arc::clone(breaker),
-                probe: None,
-                has_ended: false,
-            };
-            breaker.set_prober(runtime.spawn(prober.run()).abort_handle());
-        }
+        breaker.prober.start(|| probe_until_closed(Arc::downgrade(&self.0), Arc::clone(breaker)));
     }
 
     /// Starts to charge the backlog of the fallback to the store, if there is any.
@@ -73,7 +64,7 @@ impl Guarded {
             self.breakers.as_ref().is_some_and(|breakers| breakers.is_open(&*self.store, charge))
         };
         let send = |charges: &[Charge<'_>]| {
-            self.call(Request::Force(charges), Origin::Replay, self.deadline)
+            self.call(Request::Force(charges), Origin::Task, self.deadline)
         };
         fallback.replay(is_rejected, send).await
     }
@@ -93,69 +84,48 @@ impl Guarded {
         let request = Request::Force(slice::from_ref(&charge));
         Some(self.call_store(request, Deadline::new(limit)))
     }
-}
 
-struct Prober {
-    guards: Weak<Guards>,
-    breaker: Arc<SharedBreaker>,
-    /// The probe in flight.
-    probe: Option<Permit>,
-    /// The breaker has closed. It may have another prober by now, which the drop must not end.
-    has_ended: bool,
-}
-
-impl Prober {
-    /// Probes the node until the breaker closes, the node leaves the store, or the limiter ends.
-    async fn run(mut self) {
-        while !self.has_ended && self.guards.strong_count() > 0 {
-            match self.breaker.next_step() {
-                NextStep::SleepUntil(time) => sleep_until(time).await,
-                NextStep::Probe(start) => {
-                    if self.probe(start).await.is_none() {
-                        return;
-                    }
-                }
-                NextStep::End => self.has_ended = true,
-            }
-        }
-    }
-
-    /// Probes the node. Returns `None` if it has left the store, or if the limiter has ended.
-    async fn probe(&mut self, start: Instant) -> Option<()> {
-        let permit = SharedBreaker::probe_permit(start);
-        self.probe = Some(permit);
-        // The handle to the limiter is not kept while the answer is awaited.
-        let answer = self.guards.upgrade().map(Guarded)?.probe(&self.breaker)?;
-        let reply = answer.await;
-        let guarded = self.guards.upgrade().map(Guarded)?;
-        if let Err(error) = &reply
+    /// Returns the outcome of a probe.
+    fn judge_probe(
+        &self,
+        breaker: &SharedBreaker,
+        start: Instant,
+        reply: &Result<StoreReply, Error>,
+    ) -> CallOutcome {
+        if let Err(error) = reply
             && error.is_unavailable()
         {
             // Without this event, an outage would have no cause in the log while the breaker is open.
             telemetry::store_failed(error);
         }
-        let outcome = match self.breaker.judge(&reply, guarded.store_time(start)) {
+        match breaker.judge(reply, self.store_time(start)) {
             // A store that wraps another one may reject the policy of the probe. Calls then have to
             // show whether the store works.
             CallOutcome::Unknown => CallOutcome::Success,
             outcome => outcome,
-        };
-        self.probe = None;
-        self.breaker.record(permit, Instant::now(), outcome);
-        if outcome == CallOutcome::Success {
-            guarded.start_replay();
         }
-        Some(())
     }
 }
 
-impl Drop for Prober {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            // A runtime that ends gives the probe up. A store that panics has failed.
-            let outcome =
-                if thread::panicking() { CallOutcome::Failure } else { CallOutcome::Unknown };
-            self.breaker.prober_ended(self.probe.take(), outcome);
+/// Probes the node of a breaker until the breaker closes, the node leaves the store, or the limiter ends.
+async fn probe_until_closed(guards: Weak<Guards>, breaker: Arc<SharedBreaker>) {
+    // A current-thread runtime runs only while a caller blocks on it, so calls decide whether a probe is late.
+    let is_self_driven = Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    let _is_probed = is_self_driven.then(|| breaker.is_probed.set());
+    while let Some(time) = breaker.next_probe() {
+        sleep_until(time).await;
+        let Some(guarded) = guards.upgrade().map(Guarded) else { return };
+        let start = Instant::now();
+        let Some(permit) = breaker.try_probe(start) else { continue };
+        let Some(answer) = guarded.probe(&breaker) else { return };
+        // The handle to the limiter is not kept while the answer is awaited.
+        drop(guarded);
+        let reply = answer.await;
+        let Some(guarded) = guards.upgrade().map(Guarded) else { return };
+        let outcome = guarded.judge_probe(&breaker, start, &reply);
+        breaker.record(permit, Instant::now(), outcome);
+        if outcome == CallOutcome::Success {
+            guarded.start_replay();
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each function returns a closure over the head of a request, as an application could write it.
 
-use std::{collections::HashMap, panic::Location, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use http::{
     HeaderValue, Method, Version,
@@ -12,7 +12,7 @@ use http::{
 
 use crate::{
     rule::route::{Names, RouteEntry, has_other_spelling},
-    telemetry::RouteWatch,
+    telemetry::FirstRequests,
 };
 
 /// Returns the cost of the body of a request by its `Content-Length`: its length in bytes divided
@@ -108,7 +108,7 @@ pub fn by_route_or_else<'r, F>(
 where
     F: Fn(&Parts) -> u64 + Send + Sync + 'static,
 {
-    let costs = Arc::new(Costs::new(costs, otherwise, "cost::by_route"));
+    let costs = Arc::new(Costs::new(costs, otherwise));
     move |parts: &Parts| costs.of(parts)
 }
 
@@ -126,23 +126,17 @@ struct Costs<F> {
     /// precedence over an entry for any method, and an entry for HEAD over one for GET.
     by_path: HashMap<Box<str>, Vec<usize>>,
     otherwise: F,
-    watch: RouteWatch,
+    requests: FirstRequests,
 }
 
 impl<F: Fn(&Parts) -> u64> Costs<F> {
     #[track_caller]
-    fn new<'r>(
-        costs: impl IntoIterator<Item = (&'r str, u64)>,
-        otherwise: F,
-        used_by: &'static str,
-    ) -> Self {
-        let at = Location::caller();
+    fn new<'r>(costs: impl IntoIterator<Item = (&'r str, u64)>, otherwise: F) -> Self {
         // A closure would not pass on the location of the caller, so this is a loop.
         let mut entries = Vec::new();
         for (text, cost) in costs {
             let entry = RouteEntry::parse(text);
-            let is_new =
-                entries.iter().all(|(other, _): &(RouteEntry, u64)| other.text != entry.text);
+            let is_new = entries.iter().all(|(it, _): &(RouteEntry, u64)| *it.route.text != *text);
             assert!(
                 is_new,
                 "the route {text:?} is there twice, allowed is one cost for each route"
@@ -159,15 +153,16 @@ impl<F: Fn(&Parts) -> u64> Costs<F> {
             Some(method) => u8::from(*method == Method::GET),
         };
         by_path.values_mut().for_each(|indices| indices.sort_by_key(order));
-        let watch = RouteWatch::new(used_by, at, entries.iter().map(|(entry, _)| &*entry.text));
-        Self { entries, by_path, otherwise, watch }
+        Self { entries, by_path, otherwise, requests: FirstRequests::default() }
     }
 
     /// Returns the cost of a request.
     fn of(&self, parts: &Parts) -> u64 {
         let names = Names::of(parts);
         let found = self.find(&names, parts);
-        self.watch.observe(found, || names.pattern);
+        let matched = found.map(|index| &self.entries[index].0.route);
+        let all = self.entries.iter().map(|(entry, _)| &entry.route);
+        self.requests.watch(matched, all, names.pattern);
         let cost = found.map_or_else(|| (self.otherwise)(parts), |index| self.entries[index].1);
         let may_be_respelled = names.has_spellings() && has_other_spelling(parts);
         if may_be_respelled { self.respelled(cost, &names, parts) } else { cost }
@@ -186,7 +181,6 @@ impl<F: Fn(&Parts) -> u64> Costs<F> {
 
     /// Returns the cost of a request whose path has another spelling: at least `cost`, so that a
     /// client cannot choose a lower one.
-    #[cold]
     fn respelled(&self, cost: u64, names: &Names<'_>, parts: &Parts) -> u64 {
         let others =
             self.entries.iter().filter(|(it, _)| it.covers(parts) && it.is_respelled(names));

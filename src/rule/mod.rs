@@ -11,9 +11,6 @@ mod rules;
 mod tiers;
 
 pub(crate) use self::{
-    by::MissingPeer,
-    charges::{ResponseHook, ResponseHooks},
-    policy_choice::RequestFn,
-    rule::Adjustment,
+    by::MissingPeer, charges::ResponseHooks, policy_choice::RequestFn, rule::Adjustment,
 };
 pub use self::{charges::RequestCharges, rule::Rule, rules::Rules, tiers::Tiers};

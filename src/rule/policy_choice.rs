@@ -24,22 +24,11 @@ pub(super) enum PolicyChoice {
 
 impl PolicyChoice {
     /// Returns a charge under the policy of this request.
-    #[inline]
     pub(super) fn charge(&self, parts: &Parts, key: Key, cost: u64) -> Charge<'_> {
         match self {
             Self::Fixed(policy) => policy.charge(key, cost),
-            Self::PerRequest { choose, .. } => Self::charge_chosen(choose, parts, key, cost),
+            Self::PerRequest { choose, .. } => choose(parts).charge(key, cost).into_owned(),
         }
-    }
-
-    #[inline(never)]
-    fn charge_chosen(
-        choose: &RequestFn<Policy>,
-        parts: &Parts,
-        key: Key,
-        cost: u64,
-    ) -> Charge<'static> {
-        choose(parts).charge(key, cost).into_owned()
     }
 
     /// Returns the policies that are known before the first request.

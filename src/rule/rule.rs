@@ -307,7 +307,6 @@ impl Rule {
     }
 
     /// Returns whether the rule applies to a request.
-    #[inline]
     pub(super) fn applies_to(&self, parts: &Parts) -> bool {
         self.only.as_ref().is_none_or(|only| only(parts))
     }
@@ -319,7 +318,6 @@ impl Rule {
     ///
     /// Returns an error if the identity is [`Identity::NoPeer`], unless the rule is a shadow, which rejects
     /// no request.
-    #[inline]
     pub(crate) fn charge(&self, parts: &Parts) -> Result<Option<Charge<'_>>, MissingPeer> {
         let identity = (self.identity)(parts);
         if matches!(identity, Identity::NoPeer) {
@@ -333,12 +331,10 @@ impl Rule {
     }
 
     /// Returns whether the charges of this rule are not those that its policy makes by default.
-    #[inline]
     fn adapts_charges(&self) -> bool {
         self.shadow || self.on_failure.is_some() || self.quota.is_some()
     }
 
-    #[inline(never)]
     fn adapt<'r>(&self, mut charge: Charge<'r>, parts: &Parts) -> Charge<'r> {
         if let Some(on_failure) = self.on_failure {
             charge = charge.with_on_failure(on_failure);

@@ -94,7 +94,6 @@ impl Rules {
     /// # Errors
     ///
     /// Returns an error if a rule charges the address of the peer, and the request has none.
-    #[inline]
     pub fn charges(&self, request: &Parts) -> Result<RequestCharges<'_>, Error> {
         let rules = self.rules.iter().filter(|rule| rule.applies_to(request));
         let charges = RequestCharges::new(rules, request);
@@ -105,13 +104,11 @@ impl Rules {
 impl Deref for Rules {
     type Target = [Rule];
 
-    #[inline]
     fn deref(&self) -> &[Rule] {
         &self.rules
     }
 }
 
-#[cold]
 #[track_caller]
 fn two_limits(one: &Policy, other: &Policy) -> ! {
     panic!(

@@ -3,6 +3,7 @@
 use std::{
     cell::Cell,
     future::Future,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -17,12 +18,20 @@ use super::runtime_with_timer;
 use crate::sync::Mutex;
 
 /// A background task of a limiter, of which at most one runs at a time. The limiter
-/// [stops](Self::stop) it when it ends.
+/// [stops](Self::stop) it when it ends. A task that has ended, also with its runtime, can be started again.
 #[derive(Debug, Default)]
 pub(crate) struct BackgroundTask {
     running: RunningFlag,
-    is_stopped: AtomicBool,
-    handle: Mutex<Option<AbortHandle>>,
+    /// The task that was started last.
+    handle: Mutex<Handle>,
+}
+
+#[derive(Debug, Default)]
+enum Handle {
+    #[default]
+    None,
+    Task(AbortHandle),
+    Stopped,
 }
 
 impl BackgroundTask {
@@ -31,34 +40,32 @@ impl BackgroundTask {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        if self.running.is_set() {
+        if self.is_running() {
             return;
         }
         let Some(runtime) = runtime_with_timer() else { return };
+        let mut handle = self.handle.lock();
+        if let Handle::Stopped = *handle {
+            return;
+        }
         let Some(running) = self.running.set() else { return };
         let task = task();
-        let handle = runtime.spawn(async move {
+        let task = runtime.spawn(async move {
             let _running = running;
             task.await;
         });
-        *self.handle.lock() = Some(handle.abort_handle());
-        if self.is_stopped.load(Ordering::SeqCst) {
-            self.abort();
-        }
+        *handle = Handle::Task(task.abort_handle());
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.is_set()
     }
 
     /// Aborts the task, which cannot be started again.
     pub(crate) fn stop(&self) {
-        // The flag is set first, so that a task that starts meanwhile is aborted here or in
-        // `start`.
-        self.is_stopped.store(true, Ordering::SeqCst);
-        self.abort();
-    }
-
-    fn abort(&self) {
-        let handle = self.handle.lock().take();
-        if let Some(handle) = handle {
-            handle.abort();
+        let handle = mem::replace(&mut *self.handle.lock(), Handle::Stopped);
+        if let Handle::Task(task) = handle {
+            task.abort();
         }
     }
 }

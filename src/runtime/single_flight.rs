@@ -91,9 +91,9 @@ impl<E: Clone + Send + Sync + 'static> SingleFlight<E> {
         self.state.lock().complete(Err(failure), self.min_interval);
     }
 
-    /// Returns whether the last operation has failed.
-    pub(crate) fn has_failed(&self) -> bool {
-        matches!(self.state.lock().last, Some(Err(_)))
+    /// Returns the failure of the last operation, if it has failed.
+    pub(crate) fn failure(&self) -> Option<E> {
+        self.state.lock().last.clone()?.err()
     }
 
     fn start_or_share<F>(
@@ -289,14 +289,14 @@ mod tests {
         let (flight, counted) = (SingleFlight::new(), Arc::new(Counted::default()));
         let run = || flight.run(|| Arc::clone(&counted).run());
         assert!(flight.run(|| async { Err(Broken) }).await.is_err());
-        assert!(flight.has_failed());
+        assert_eq!(flight.failure(), Some(Broken));
         assert!(run().await.is_err());
         assert_eq!(counted.counts(), (0, 0));
         advance(SECOND).await;
         run().await.expect("it runs again");
-        assert!(!flight.has_failed());
+        assert_eq!(flight.failure(), None);
         flight.fail(Broken);
-        assert!(flight.has_failed());
+        assert_eq!(flight.failure(), Some(Broken));
         assert!(run().await.is_err());
         assert_eq!(counted.counts(), (1, 1));
     }

@@ -33,7 +33,7 @@ pub struct Status {
     /// [`BreakerConfig`](crate::resilience::BreakerConfig). Each node of a cluster has a breaker, and this is
     /// the worst of their states.
     pub breaker: Option<BreakerStatus>,
-    /// The number of breakers that are open or half-open: of a store over one server 0 or 1, of a
+    /// The number of breakers that are open: of a store over one server 0 or 1, of a
     /// cluster the number of nodes that do not decide their keys.
     pub open_breakers: usize,
     /// The moving average of the store's response time, without requests that were refused or not sent.
@@ -72,11 +72,6 @@ pub enum BreakerStatus {
         /// The time until the breaker next probes the store.
         probe_after: Duration,
     },
-    /// The store is tested with a probe, and after it with one request at a time.
-    HalfOpen,
-    /// The store answers again. A growing number of requests is sent to it, for the time of
-    /// [`BreakerConfig::ramp`](crate::resilience::BreakerConfig::ramp).
-    Recovering,
 }
 
 /// The contents of a [`MemoryStore`](crate::MemoryStore), and what it had to forget for want of

@@ -7,7 +7,7 @@
 //! | `plimsoll_store_seconds` | histogram | response times of remote stores |
 //! | `plimsoll_scheduling_delay_seconds` | histogram | how long a task waits for processor time |
 //! | `plimsoll_store_errors_total` | counter | by `kind`: calls to remote stores that failed, including probes |
-//! | `plimsoll_open_breakers` | gauge | breakers that are open or half-open |
+//! | `plimsoll_open_breakers` | gauge | breakers that are open |
 //! | `plimsoll_fallback_total` | counter | checks that this process decided by itself, and charges beyond the limit that it made |
 //! | `plimsoll_deadline_missed_total` | counter | calls that the store did not answer by the deadline |
 //! | `plimsoll_deny_cache_hits_total` | counter | checks that the deny cache denied |
@@ -22,8 +22,6 @@ use std::time::Duration;
 
 use super::macros::reports;
 use crate::{decision::Decision, error::ErrorKind};
-
-pub(super) const ENABLED: bool = cfg!(feature = "metrics");
 
 reports! { feature "metrics";
     /// Gives the recorder the unit and the description of each metric. A metric that is emitted must be
@@ -70,7 +68,7 @@ reports! { feature "metrics";
             Unit::Seconds,
             "How long a task waits for processor time."
         );
-        describe_gauge!("plimsoll_open_breakers", Unit::Count, "Breakers that are open or half-open.");
+        describe_gauge!("plimsoll_open_breakers", Unit::Count, "Breakers that are open.");
     }
 
     pub(super) fn decided(decision: &Decision<'_>) {
@@ -97,7 +95,7 @@ reports! { feature "metrics";
         metrics::gauge!("plimsoll_open_breakers").increment(0.0);
     }
 
-    /// Adds to the number of breakers that are open or half-open.
+    /// Adds to the number of breakers that are open.
     pub(crate) fn breakers_opened(opened: i8) {
         metrics::gauge!("plimsoll_open_breakers").increment(f64::from(opened));
     }

@@ -1,86 +1,31 @@
 //! Events of the target `plimsoll`, through `tracing`, and the reports that are an event and also a metric.
 
-use std::{
-    mem,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio::time::Instant;
 
 use super::{counts, macros::reports, misuse};
 use crate::{
     decision::{Decision, Outcome, OutcomeKind, Source, Verdict},
-    error::{Error, ErrorKind},
-    policy::Verdicts,
-    sync::Mutex,
+    error::Error,
+    policy::{EventSample, Verdicts},
 };
 
-/// The denials for which a [`Limiter`](crate::Limiter) emits an event (feature `tracing`).
-/// [`Limiter::set_denial_events`](crate::Limiter::set_denial_events) chooses them. The metric
-/// `plimsoll_decisions_total` (feature `metrics`) always counts all denials.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum DenialEvents {
-    /// At most one event a second for each policy, and one for its shadow and trial charges, however many keys
-    /// are denied. The field `suppressed` is the number of denials since the last event.
-    #[default]
-    OncePerSecond,
-    /// An event for each denial. An attack then writes a line for each of its requests.
-    All,
-}
-
-/// The choice of the denials that a limiter reports.
-#[derive(Debug, Default)]
-pub(crate) struct DenialLog {
-    reports_all: AtomicBool,
-}
-
-impl DenialLog {
-    pub(crate) fn set_mode(&self, events: DenialEvents) {
-        self.reports_all.store(events == DenialEvents::All, Relaxed);
-    }
-
-    pub(crate) fn mode(&self) -> DenialEvents {
-        let reports_all = self.reports_all.load(Relaxed);
-        if reports_all { DenialEvents::All } else { DenialEvents::OncePerSecond }
-    }
-
-    /// Returns the number of denials of the policy that were not reported before this one, if this one is to be
-    /// reported.
-    fn due(&self, outcome: &Outcome<'_>) -> Option<u64> {
-        if self.mode() == DenialEvents::All {
-            return Some(0);
-        }
-        let counters = outcome.policy().counters();
-        counters.denials(outcome.charge().is_live()).due(Instant::now())
-    }
-}
-
-/// Returns whether decisions are reported. With the feature `metrics`, the result is always true,
-/// because the facade does not say whether a recorder is installed.
-#[inline]
-pub(crate) fn reports_decisions() -> bool {
-    counts::ENABLED || records_decisions()
-}
-
-/// Reports a decision, as an event if it denies the check and `log` admits it, and in the counters
-/// of its policies and trials.
+/// Reports a decision, in the counters of its policies and trials. If it denies the check, an event reports it, at most
+/// once a second for each policy, and for its shadow and trial charges.
 #[inline]
 pub(crate) fn record_decision<'r>(
     decision: &Decision<'_>,
-    log: &DenialLog,
     route: impl FnOnce() -> Option<&'r str>,
 ) {
     if records_decisions() {
-        report_denial(decision, log, route);
+        report_denial(decision, route);
     }
     counts::decided(decision);
     compare_trials(decision);
 }
 
 /// Counts the verdict of each trial beside that of the live charges, if there are both.
-#[inline]
 fn compare_trials(decision: &Decision<'_>) {
     let outcomes = decision.outcomes();
     if outcomes.len() > 1 && outcomes.iter().any(|outcome| outcome.charge().is_trial()) {
@@ -97,15 +42,13 @@ fn compare_trials(decision: &Decision<'_>) {
 }
 
 /// Reports that a call to a remote store has failed: as an event at most once a second for each kind of
-/// error and place.
-#[cold]
+/// error.
 pub(crate) fn store_failed(error: &Error) {
     counts::store_failed(error.kind());
     report_failure(error);
 }
 
 /// Reports that a charge was not made because its request has no peer address.
-#[cold]
 pub(crate) fn charge_without_peer() {
     counts::charge_without_peer();
     misuse::peer_missing();
@@ -150,10 +93,8 @@ reports! { feature "tracing";
     }
 
     /// Reports a decision that denies a check, or that a shadow or a trial would have denied.
-    #[inline(never)]
     fn report_denial<'r>(
         decision: &Decision<'_>,
-        log: &DenialLog,
         route: impl FnOnce() -> Option<&'r str>,
     ) {
         let refused = |outcome: &Outcome<'_>| outcome.kind() == OutcomeKind::WouldDeny;
@@ -163,29 +104,25 @@ reports! { feature "tracing";
         };
         if let Some(outcome) = outcome
             && tracing::enabled!(target: "plimsoll", tracing::Level::INFO)
-            && let Some(suppressed) = log.due(&outcome)
+            && let Some(suppressed) = due(&outcome)
         {
             denied(outcome, decision, route(), suppressed);
         }
     }
 
-    /// Reports a change of a breaker's state. Opening is a warning, unless it follows a failed probe.
-    /// `node` is the number of the breaker's node, if the store has several.
-    pub(crate) fn breaker_changed(before: &str, after: &str, node: Option<u32>) {
+    /// Reports that a breaker has opened or closed. `node` is the number of its node, if the store has
+    /// several.
+    pub(crate) fn breaker_changed(is_open: bool, node: Option<u32>) {
         const BREAKER_CHANGED: &str = "the store's breaker has changed";
-        match (before, after) {
-            ("half-open", "open") | (_, "half-open") => {
-                tracing::debug!(target: "plimsoll", breaker = after, node, "{BREAKER_CHANGED}");
-            }
-            (_, "open") => {
-                tracing::warn!(target: "plimsoll", breaker = after, node, "{BREAKER_CHANGED}");
-            }
-            _ => tracing::info!(target: "plimsoll", breaker = after, node, "{BREAKER_CHANGED}"),
+        if is_open {
+            tracing::warn!(target: "plimsoll", breaker = "open", node, "{BREAKER_CHANGED}");
+        } else {
+            tracing::info!(target: "plimsoll", breaker = "closed", node, "{BREAKER_CHANGED}");
         }
     }
 
     fn report_failure(error: &Error) {
-        if let Some(suppressed) = FAILURES.due(error.kind(), error.place()) {
+        if let Some(suppressed) = failure_due(error) {
             tracing::warn!(
                 target: "plimsoll",
                 kind = error.kind().name(), place = error.place(), %error, suppressed,
@@ -200,10 +137,17 @@ reports! { feature "tracing";
         if error.is_unavailable() {
             return;
         }
-        if let Some(suppressed) = FAILURES.due(error.kind(), "check") {
+        if let Some(suppressed) = failure_due(error) {
             tracing::warn!(target: "plimsoll", %error, admitted, suppressed, "the check is not valid");
         }
     }
+}
+
+/// Returns the number of denials of the policy that were not reported before this one, if this one is to be
+/// reported.
+#[cfg(feature = "tracing")]
+fn due(outcome: &Outcome<'_>) -> Option<u64> {
+    outcome.policy().counters().denials(outcome.charge().is_live()).due(Instant::now())
 }
 
 #[cfg(feature = "tracing")]
@@ -225,48 +169,11 @@ fn denied(outcome: Outcome<'_>, decision: &Decision<'_>, route: Option<&str>, su
     );
 }
 
-/// The shortest time between two events for one kind of error and place.
-const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
+/// Returns the number of errors of this kind that were not reported since the last event, if it is time for another
+/// event.
+#[cfg(feature = "tracing")]
+fn failure_due(error: &Error) -> Option<u64> {
+    static FAILURES: [EventSample; 16] = [const { EventSample::new() }; 16];
 
-/// The failures of this process.
-static FAILURES: FailureLog = FailureLog(Mutex::new(Vec::new()));
-
-/// The maximum number of kinds and places that are distinguished. Above this number, further places are
-/// reported as `other`. Redis recommends clusters of at most 1,000 nodes, which rarely all fail.
-const MAX_PLACES: usize = 256;
-
-/// The last event for each kind of error and place.
-struct FailureLog(Mutex<Vec<LastEvent>>);
-
-struct LastEvent {
-    kind: ErrorKind,
-    place: Box<str>,
-    time: Instant,
-    /// The number of errors since that event.
-    suppressed: u64,
-}
-
-impl FailureLog {
-    /// Returns the number of errors of this kind and place that were not reported since the last
-    /// event, if it is time for another event.
-    fn due(&self, kind: ErrorKind, place: &str) -> Option<u64> {
-        let now = Instant::now();
-        let mut log = self.0.lock();
-        let find = |log: &[LastEvent], place: &str| {
-            log.iter().position(|last| last.kind == kind && *last.place == *place)
-        };
-        let known = find(&log, place);
-        let place = if known.is_some() || log.len() < MAX_PLACES { place } else { "other" };
-        let Some(index) = known.or_else(|| find(&log, place)) else {
-            log.push(LastEvent { kind, place: place.into(), time: now, suppressed: 0 });
-            return Some(0);
-        };
-        let last = &mut log[index];
-        if now.saturating_duration_since(last.time) < FAILURE_INTERVAL {
-            last.suppressed += 1;
-            return None;
-        }
-        last.time = now;
-        Some(mem::take(&mut last.suppressed))
-    }
+    FAILURES.get(error.kind() as usize)?.due(Instant::now())
 }

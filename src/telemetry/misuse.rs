@@ -5,10 +5,7 @@
 
 use std::{
     panic::Location,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
 };
 
 use crate::telemetry::macros::reports;
@@ -22,7 +19,6 @@ impl FirstRequests {
     pub(crate) const COUNT: u32 = 1_000;
 
     /// Returns whether misuse is still looked for: never, if there are no events. It reads one atomic.
-    #[inline]
     pub(crate) fn is_active(&self) -> bool {
         cfg!(feature = "tracing") && self.0.load(Relaxed) < Self::COUNT
     }
@@ -38,107 +34,57 @@ impl FirstRequests {
     }
 }
 
-/// The number of routes that a warning lists as those that were seen.
-const MAX_SEEN: usize = 5;
-
-/// The routes of one rule. Each route should match one of the [`FirstRequests`] that it is compared with.
-/// When all routes have matched, the search ends at once.
+/// A route with which the program called a function at one place. It should match one of the [`FirstRequests`] that are
+/// compared with it.
 #[derive(Debug)]
-pub(crate) struct RouteWatch {
-    requests: FirstRequests,
-    used_by: &'static str,
+pub(crate) struct WatchedRoute {
+    /// The text as the application wrote it.
+    pub(crate) text: Box<str>,
     at: &'static Location<'static>,
-    routes: Box<[WatchedRoute]>,
-    /// Routes that axum has matched, never paths of clients.
-    seen: Mutex<Vec<Box<str>>>,
-}
-
-#[derive(Debug)]
-struct WatchedRoute {
-    text: Box<str>,
     has_matched: AtomicBool,
 }
 
-impl RouteWatch {
-    /// Creates a watch over the routes with which the program called the function `used_by` at one place.
-    pub(crate) fn new<'t>(
-        used_by: &'static str,
-        at: &'static Location<'static>,
-        routes: impl IntoIterator<Item = &'t str>,
-    ) -> Self {
-        let watched = |text: &str| WatchedRoute { text: text.into(), has_matched: false.into() };
-        let routes: Box<[_]> = routes.into_iter().map(watched).collect();
-        let requests = FirstRequests::default();
-        if routes.is_empty() {
-            requests.end();
-        }
-        Self { requests, used_by, at, routes, seen: Mutex::default() }
+impl WatchedRoute {
+    #[track_caller]
+    pub(crate) fn new(text: &str) -> Self {
+        Self { text: text.into(), at: Location::caller(), has_matched: false.into() }
     }
+}
 
-    /// Records the index of the watched route that a request has matched, if any, and the route that
-    /// axum has matched.
-    #[inline]
-    pub(crate) fn observe<'p>(
+impl FirstRequests {
+    /// Records the route of `all` that a request has matched, if any. The last of the first requests reports the routes
+    /// that none has matched. `seen` is the route that axum has matched, never the path of a client.
+    pub(crate) fn watch<'r>(
         &self,
-        matched: Option<usize>,
-        seen: impl FnOnce() -> Option<&'p str>,
+        matched: Option<&WatchedRoute>,
+        all: impl IntoIterator<Item = &'r WatchedRoute>,
+        seen: Option<&str>,
     ) {
-        if self.requests.is_active() {
-            self.record(matched, seen());
+        if !self.is_active() {
+            return;
         }
-    }
-
-    #[cold]
-    fn record(&self, matched: Option<usize>, seen: Option<&str>) {
-        if let Some(route) = matched.and_then(|index| self.routes.get(index)) {
-            route.has_matched.store(true, Relaxed);
-            if self.unmatched().next().is_none() {
-                return self.requests.end();
+        if let Some(matched) = matched {
+            matched.has_matched.store(true, Relaxed);
+        }
+        if self.count() == Self::COUNT {
+            for route in all.into_iter().filter(|route| !route.has_matched.load(Relaxed)) {
+                route_unmatched(
+                    route,
+                    seen.unwrap_or("none: no route is matched before this layer"),
+                );
             }
         }
-        // If another request holds the lock, this route is not listed, so that no request waits.
-        if let (Some(seen), Ok(mut all)) = (seen, self.seen.try_lock())
-            && all.len() < MAX_SEEN
-            && !all.iter().any(|other| **other == *seen)
-        {
-            all.push(seen.into());
-        }
-        if self.requests.count() == FirstRequests::COUNT {
-            self.warn();
-        }
-    }
-
-    fn warn(&self) {
-        let seen = self.seen.lock().map(|mut seen| seen.split_off(0)).unwrap_or_default();
-        let seen = match &*seen {
-            [] => "none, because no route was matched before this layer".to_owned(),
-            seen => seen.join(", "),
-        };
-        for route in self.unmatched() {
-            let requests = FirstRequests::COUNT;
-            route_unmatched(&route.text, self.used_by, self.at, requests, &seen);
-        }
-    }
-
-    fn unmatched(&self) -> impl Iterator<Item = &WatchedRoute> {
-        self.routes.iter().filter(|route| !route.has_matched.load(Relaxed))
     }
 }
 
 reports! { feature "tracing";
     /// Reports that a route has matched none of the first requests.
-    fn route_unmatched(
-        route: &str,
-        used_by: &str,
-        at: &Location<'_>,
-        requests: u32,
-        seen: &str
-    ) {
+    fn route_unmatched(route: &WatchedRoute, seen: &str) {
         tracing::warn!(
             target: "plimsoll::misuse",
-            route, used_by, %at, requests, seen,
+            route = &*route.text, at = %route.at, requests = FirstRequests::COUNT, seen,
             "a route has matched none of the first requests: unless it is rare, compare it with the \
-             routes that were seen, which begin with the prefixes of nested routers"
+             route of the last of them, which begins with the prefixes of nested routers"
         );
     }
 
@@ -179,32 +125,5 @@ reports! { feature "tracing";
             "two rules or two layers charge a request to the same key under the same policy of the same \
              limiter: remove one of them, or give each limit a policy with a name of its own"
         );
-    }
-}
-
-#[cfg(all(test, feature = "tracing"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_search_ends_with_the_last_match_or_after_the_first_requests() {
-        let watch = |routes: &[&'static str]| {
-            RouteWatch::new("test", Location::caller(), routes.iter().copied())
-        };
-        let found = watch(&["/a", "/b"]);
-        found.observe(Some(0), || None);
-        assert!(found.requests.is_active(), "one is missing");
-        found.observe(Some(1), || None);
-        assert!(!found.requests.is_active());
-        let missing = watch(&["/a"]);
-        for number in 0..FirstRequests::COUNT {
-            assert!(missing.requests.is_active(), "{number}");
-            let seen = format!("/{number}");
-            missing.observe(None, || Some(&seen));
-            assert!(missing.seen.lock().unwrap().len() <= MAX_SEEN);
-        }
-        assert!(!missing.requests.is_active());
-        assert!(missing.seen.lock().unwrap().is_empty(), "what was seen is not kept");
-        assert!(!watch(&[]).requests.is_active());
     }
 }

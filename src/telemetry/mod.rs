@@ -12,7 +12,6 @@ mod misuse;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::counts::undo_failed;
-pub use self::events::DenialEvents;
 pub(crate) use self::{
     counts::{
         breaker_made, breakers_opened, deadline_missed, denied_from_cache, describe, fell_back,
@@ -20,8 +19,8 @@ pub(crate) use self::{
         scheduling_delayed, store_answered,
     },
     events::{
-        Announcement, DenialLog, breaker_changed, charge_without_peer, check_failed,
-        record_decision, reports_decisions, store_failed,
+        Announcement, breaker_changed, charge_without_peer, check_failed, record_decision,
+        store_failed,
     },
-    misuse::{FirstRequests, RouteWatch, charged_twice, forwarded_ignored},
+    misuse::{FirstRequests, WatchedRoute, charged_twice, forwarded_ignored},
 };

@@ -59,16 +59,11 @@ async fn a_route_that_matches_nothing_is_reported_once_by_name() {
     // All clones of a layer count together: axum clones it for each route.
     let app = routes().layer(layer(typo));
     assert!(send(&app, same("/search", FIRST - 3), &log).await.is_empty());
-    let others = ["/users/secret-7", "/files/secret", "/secret-path"].map(request);
+    let others = ["/users/secret-7", "/secret-path", "/search"].map(request);
     let warnings = send(&app, others, &log).await;
     let [warning] = &warnings[..] else { panic!("{warnings:#?}") };
-    for part in [
-        "WARN",
-        "route=\"GET /serach\"",
-        "used_by=\"route::is\"",
-        &format!("misuse.rs:{line}:"),
-        "seen=\"/search, /users/{id}, /files/{*path}\"",
-    ] {
+    for part in ["WARN", "route=\"GET /serach\"", &format!("misuse.rs:{line}:"), "seen=\"/search\""]
+    {
         assert!(warning.contains(part), "{part} in {warning}");
     }
     assert!(!warning.contains("secret"), "no path of a client: {warning}");
@@ -101,11 +96,11 @@ async fn exemptions_and_entries_of_costs_are_reported_too() {
     let is_about = |index: usize, parts: [&str; 2]| {
         let warning: &String = &warnings[index];
         assert!(parts.iter().all(|part| warning.contains(part)), "{parts:?} in {warning}");
-        assert!(warning.contains("no route was matched before this layer"), "{warning}");
+        assert!(warning.contains("no route is matched before this layer"), "{warning}");
     };
-    is_about(0, ["route=\"shop.Orders/Place\"", "used_by=\"route::grpc\""]);
-    is_about(1, ["route=\"/user/{id}\"", "used_by=\"cost::by_route\""]);
-    is_about(2, ["route=\"POST /search\"", "used_by=\"cost::by_route\""]);
+    is_about(0, ["route=\"shop.Orders/Place\"", "misuse.rs:"]);
+    is_about(1, ["route=\"/user/{id}\"", "misuse.rs:"]);
+    is_about(2, ["route=\"POST /search\"", "misuse.rs:"]);
     assert!(send(&app, same("/search", 2 * FIRST), &log).await.is_empty(), "once");
 }
 

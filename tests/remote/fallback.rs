@@ -167,7 +167,7 @@ async fn a_store_that_fails_is_only_probed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_in_flight_double_while_the_store_recovers() {
+async fn a_probe_that_succeeds_closes_the_breaker_for_all_calls() {
     let bench = Bench::new(1);
     let policy = policy("p", "1000000/min token-bucket(1000000)");
     bench.remote.set(Mood::Down);
@@ -176,41 +176,10 @@ async fn calls_in_flight_double_while_the_store_recovers() {
     }
     bench.remote.set(Mood::Late);
     bench.until_probed().await;
-    let mut rounds = Vec::new();
-    for _ in 0..6 {
-        let before = bench.remote.calls();
-        join_all((0..30).map(|_| bench.check(policy.charge("alice", 0)))).await;
-        rounds.push(bench.remote.calls() - before);
-    }
-    assert_eq!(rounds, [1, 2, 4, 8, 16, 30]);
-    bench.pass(Duration::from_millis(1_001)).await;
     assert_eq!(bench.breaker(), BreakerStatus::Closed);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_half_open_breaker_lets_one_call_through_at_a_time() {
-    let bench = Bench::new(1);
-    let policy = policy("p", "1000000/min");
-    bench.remote.set(Mood::Hangs);
-    for _ in 0..10 {
-        let _ = bench.limiter.peek(policy.charge("alice", 1)).await;
-    }
-    bench.remote.set(Mood::Well);
-    bench.until_probed().await;
-    bench.remote.set(Mood::Hangs);
-    let calls = bench.remote.calls();
-    let mut only = Box::pin(bench.limiter.check(policy.charge("alice", 1)));
-    assert!(futures_util::poll!(&mut only).is_pending());
-    assert_eq!(bench.admitted(&policy, 100).await, 100);
-    assert_eq!(bench.remote.calls(), calls + 1);
-    // A call that is given up makes room for another.
-    drop(only);
-    bench.admitted(&policy, 1).await;
-    assert_eq!(bench.remote.calls(), calls + 2);
-    // Three failures one after the other open it again.
-    bench.admitted(&policy, 10).await;
-    assert_eq!(bench.remote.calls(), calls + 4);
-    assert!(matches!(bench.breaker(), BreakerStatus::Open { .. }));
+    let before = bench.remote.calls();
+    join_all((0..30).map(|_| bench.check(policy.charge("alice", 0)))).await;
+    assert_eq!(bench.remote.calls() - before, 30);
 }
 
 #[tokio::test(start_paused = true)]

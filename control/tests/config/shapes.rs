@@ -51,7 +51,7 @@ fn document() -> Value {
             "deadline": "20ms", "instances": 5, "deny_cache": true, "leases": true,
             "breaker": {
                 "window": "10s", "min_calls": 10, "failures_percent": 30, "consecutive": 5,
-                "slow": "40ms", "open": "1s", "ramp": "1s",
+                "slow": "40ms", "open": "1s",
             },
             "fallback": { "max_keys": 50_000, "max_bytes": 1_000_000 },
         },

@@ -1,4 +1,4 @@
-//! The routes `/json` and `/rlconfig`.
+//! The route `/json`.
 
 use axum::{
     Json, Router,
@@ -6,7 +6,7 @@ use axum::{
     extract::{DefaultBodyLimit, State, rejection::BytesRejection},
     http::StatusCode,
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::post,
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
@@ -19,12 +19,10 @@ use super::{
 use crate::http::Problem;
 
 impl Envoy {
-    /// Returns the routes `/json`, which decides a request in JSON, and `/rlconfig`, which shows the limits
-    /// in force.
+    /// Returns the route `/json`, which decides a request in JSON.
     pub fn debug_router(&self) -> Router {
         Router::new()
             .route("/json", post(decide_json))
-            .route("/rlconfig", get(show_config))
             .layer(DefaultBodyLimit::max(MAX_MESSAGE_BYTES))
             .with_state(self.clone())
     }
@@ -56,8 +54,4 @@ async fn decide_json(State(envoy): State<Envoy>, body: Result<Bytes, BytesReject
 
 fn bad(detail: String) -> Response {
     Problem::new(StatusCode::BAD_REQUEST, "Not a request of Envoy", detail).into_response()
-}
-
-async fn show_config(State(envoy): State<Envoy>) -> String {
-    envoy.config().dump()
 }

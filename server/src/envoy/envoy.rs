@@ -1,9 +1,6 @@
 //! The handle of the service.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
@@ -32,10 +29,11 @@ use super::{
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Envoy(pub(super) Arc<EnvoyParts>);
 
 /// The parts of the service: the configuration in force, and the limiter that decides under it.
+#[derive(Debug)]
 pub(super) struct EnvoyParts {
     pub(super) config: ArcSwap<EnvoyConfig>,
     pub(super) limiter: Limiter,
@@ -43,18 +41,14 @@ pub(super) struct EnvoyParts {
     /// The decisions that the admin page shows.
     pub(super) activity: Option<Activity>,
     pub(super) registry: Option<Registry>,
-    reload: Mutex<Reload>,
+    seen: Mutex<Seen>,
 }
 
-/// The state of the last reload.
-#[derive(Default)]
-pub(super) struct Reload {
-    /// The files that were read last. A file may be half written, so files are taken once they stay.
-    pub(super) seen: Option<Files>,
-    /// The files that were read last and have a mistake. The watch does not parse them again.
-    pub(super) rejected: Option<Files>,
-    /// The error that was reported last.
-    pub(super) error: Option<EnvoyConfigError>,
+/// The files as they were read last. A file may be half written, so files act once they stay the same.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) files: Option<Result<Files, EnvoyConfigError>>,
+    pub(super) is_tried: bool,
 }
 
 impl Envoy {
@@ -95,7 +89,7 @@ impl Envoy {
             stats,
             activity,
             registry,
-            reload: Mutex::default(),
+            seen: Mutex::default(),
         }))
     }
 
@@ -113,16 +107,7 @@ impl Envoy {
 }
 
 impl EnvoyParts {
-    pub(super) fn reload(&self) -> MutexGuard<'_, Reload> {
-        self.reload.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Envoy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Envoy")
-            .field("config", &self.0.config.load())
-            .field("limiter", &self.0.limiter)
-            .finish_non_exhaustive()
+    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,43 +3,19 @@
 use std::time::Duration;
 
 use envoy_types::pb::envoy::{
-    config::core::v3::HeaderValue,
-    service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus},
+    config::core::v3::HeaderValue, service::ratelimit::v3::rate_limit_response::Code,
 };
 use plimsoll::decision::Standing;
 
-use super::{
-    options::{LimitHeaders, ResponseHeaders},
-    outcome::LineOutcome,
-    request::Line,
-};
+use super::{outcome::LineOutcome, request::Line};
 
-/// Returns the headers for the response to a request.
+/// Returns `ratelimit-policy` and `ratelimit` of draft-ietf-httpapi-ratelimit-headers-11, and `retry-after` for a
+/// denial.
 pub(super) fn headers(
     lines: &[Line<'_>],
     outcomes: &[LineOutcome],
-    statuses: &[DescriptorStatus],
-    options: &ResponseHeaders,
     code: Code,
 ) -> Vec<HeaderValue> {
-    let mut headers = Vec::new();
-    if options.ratelimit {
-        ratelimit(&mut headers, lines, outcomes, code);
-    }
-    if let Some(names) = &options.limit {
-        limit(&mut headers, names, statuses);
-    }
-    headers
-}
-
-/// Adds `ratelimit-policy` and `ratelimit` of draft-ietf-httpapi-ratelimit-headers-11, and `retry-after` to a
-/// denial.
-fn ratelimit(
-    headers: &mut Vec<HeaderValue>,
-    lines: &[Line<'_>],
-    outcomes: &[LineOutcome],
-    code: Code,
-) {
     let counted = || {
         lines.iter().zip(outcomes).filter_map(|(line, outcome)| match line {
             Line::Limited(limited) if !limited.is_shadow => {
@@ -66,41 +42,21 @@ fn ratelimit(
         push(&mut policies, ";w=", whole_seconds(quota.window()));
         push(&mut standings, ";t=", window);
     }
+    let mut headers = Vec::new();
     if !policies.is_empty() {
-        headers.reserve(3);
         headers.push(header("ratelimit-policy", policies));
         headers.push(header("ratelimit", standings));
     }
     if let Some(seconds) = wait {
         headers.push(header("retry-after", seconds.to_string()));
     }
+    headers
 }
 
 /// Appends a parameter: its name with the signs around it, and a number.
 fn push(text: &mut String, name: &str, number: u64) {
     text.push_str(name);
     text.push_str(&number.to_string());
-}
-
-/// Adds the three headers about the limit that denies, or else has the fewest requests left.
-fn limit(headers: &mut Vec<HeaderValue>, names: &LimitHeaders, statuses: &[DescriptorStatus]) {
-    let tightest = statuses.iter().filter(|it| it.current_limit.is_some());
-    let tightest = tightest.min_by_key(|it| (it.code() != Code::OverLimit, it.limit_remaining));
-    let Some(DescriptorStatus {
-        current_limit: Some(limit),
-        limit_remaining,
-        duration_until_reset,
-        ..
-    }) = tightest
-    else {
-        return;
-    };
-    let reset = duration_until_reset.map_or(0, |reset| reset.seconds);
-    headers.extend([
-        header(&names.limit, limit.requests_per_unit.to_string()),
-        header(&names.remaining, limit_remaining.to_string()),
-        header(&names.reset, reset.to_string()),
-    ]);
 }
 
 fn header(name: &str, value: String) -> HeaderValue {

@@ -7,13 +7,10 @@
 mod config;
 mod debug;
 mod decide;
-mod dynamic_metadata;
 #[expect(clippy::module_inception, reason = "it has the type `Envoy`")]
 mod envoy;
 mod headers;
 mod json;
-mod lint;
-mod metric_key;
 mod options;
 mod outcome;
 mod reload;
@@ -21,7 +18,6 @@ mod request;
 mod response;
 mod service;
 mod stats;
-mod structs;
 mod unit;
 
 #[doc = include_str!("../../docs/moving-from-envoy-ratelimit.md")]
@@ -30,9 +26,5 @@ pub mod moving {}
 pub use self::{
     config::{EnvoyConfig, EnvoyConfigError},
     envoy::Envoy,
-    lint::{Finding, lint},
-    options::{Decide, EnvoyOptions, LimitHeaders, ResponseHeaders},
+    options::{Decide, EnvoyOptions},
 };
-
-/// The largest file of a configuration, in bytes.
-pub(crate) const MAX_FILE_BYTES: u64 = config::MAX_BYTES;

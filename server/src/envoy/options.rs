@@ -27,8 +27,6 @@ pub struct EnvoyOptions {
     ///
     /// A limit above 2^31, which no log can count, is counted by [`Algorithm::SlidingCounter`].
     pub algorithm: Algorithm,
-    /// True if several files may have limits of one domain. By default that is a mistake.
-    pub merge_domains: bool,
     /// True if the limits of a domain end when no file has the domain any more. By default they stay in force
     /// until a restart, because a file can be lost by accident. A file with a `domain` and no `descriptors` ends
     /// the limits of its domain in any case.
@@ -44,14 +42,13 @@ pub struct EnvoyOptions {
     /// The decision while the store cannot answer. The default is [`OnFailure::Local`]. With
     /// [`OnFailure::Deny`] the service answers `UNAVAILABLE`, and Envoy's `failure_mode_deny` decides.
     pub on_failure: OnFailure,
-    /// The headers that the service adds to responses.
-    pub headers: ResponseHeaders,
-    /// True if all responses have dynamic metadata: the domain, the descriptors, and the `metadata`
-    /// of the limits that passed. By default, those responses have it for which a limit with `metadata`
-    /// has passed.
-    pub dynamic_metadata: bool,
-    /// The percentage of a limit from which on requests count as near the limit. The default is 80.
-    pub near_limit_percent: u8,
+    /// True if responses have `ratelimit` and `ratelimit-policy` of draft-ietf-httpapi-ratelimit-headers-11, and
+    /// denials `retry-after`. By default the service adds no header, as envoyproxy/ratelimit.
+    ///
+    /// The names in the first two are those of the limits: the `name` in the configuration, or else the keys and
+    /// configured values of the descriptors, such as `source_cluster_proxy.destination_cluster_mock`. The clients
+    /// of Envoy see them.
+    pub ratelimit_headers: bool,
 }
 
 /// The way in which the limits of one request are decided.
@@ -66,60 +63,17 @@ pub enum Decide {
     Each,
 }
 
-/// The headers that the service adds to responses. By default it adds none, as envoyproxy/ratelimit.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ResponseHeaders {
-    /// True if responses have `ratelimit` and `ratelimit-policy` of draft-ietf-httpapi-ratelimit-headers-11, and
-    /// denials `retry-after`.
-    ///
-    /// The names in the first two are those of the limits: the `name` in the configuration, or else the keys and
-    /// configured values of the descriptors, such as `source_cluster_proxy.destination_cluster_mock`. The clients
-    /// of Envoy see them.
-    pub ratelimit: bool,
-    /// The names of three more headers.
-    pub limit: Option<LimitHeaders>,
-}
-
-/// The names of three headers about the limit that has the fewest units left. They have no name of a limit. Envoy
-/// writes headers with the names `x-ratelimit-*` by itself if its filter has `enable_x_ratelimit_headers`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LimitHeaders {
-    /// The name of the header with the requests per unit.
-    pub limit: String,
-    /// The name of the header with the requests that are left.
-    pub remaining: String,
-    /// The name of the header with the seconds until the reset.
-    pub reset: String,
-}
-
-impl LimitHeaders {
-    /// Creates the names of three headers.
-    #[must_use]
-    pub fn new(
-        limit: impl Into<String>,
-        remaining: impl Into<String>,
-        reset: impl Into<String>,
-    ) -> Self {
-        Self { limit: limit.into(), remaining: remaining.into(), reset: reset.into() }
-    }
-}
-
 impl Default for EnvoyOptions {
     fn default() -> Self {
         Self {
             decide: Decide::default(),
             algorithm: Self::DEFAULT_ALGORITHM,
-            merge_domains: false,
             remove_domains: false,
             shadow_mode: false,
             quota_mode: false,
             strict_looks: false,
             on_failure: OnFailure::default(),
-            headers: ResponseHeaders::default(),
-            dynamic_metadata: false,
-            near_limit_percent: 80,
+            ratelimit_headers: false,
         }
     }
 }

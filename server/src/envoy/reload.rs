@@ -6,7 +6,7 @@ use plimsoll_control::Watch;
 
 use super::{
     config::{EnvoyConfig, EnvoyConfigError, Files},
-    envoy::Envoy,
+    envoy::{Envoy, Seen},
 };
 
 impl Envoy {
@@ -40,22 +40,24 @@ impl Envoy {
         self.apply(&config, files)
     }
 
-    /// Reads the files again, if they have stayed the same since the last call, and were not rejected.
+    /// Reads the files again, and acts on them if they have stayed the same since the last call. Each change is tried
+    /// once.
     fn poll(&self) {
         let config = self.config();
         let files = config.files_now();
-        let seen = files.as_ref().ok().cloned();
-        let is_new = {
-            let mut reload = self.0.reload();
-            let is_settled = reload.seen == seen;
-            let is_rejected = seen.is_some() && reload.rejected == seen;
-            reload.seen = seen;
-            is_settled && !is_rejected
-        };
-        if is_new {
-            // An error is reported where it occurs.
-            let _ = self.apply(&config, files);
+        {
+            let mut seen = self.0.seen();
+            if seen.files.as_ref() != Some(&files) {
+                *seen = Seen { files: Some(files), is_tried: false };
+                return;
+            }
+            if seen.is_tried {
+                return;
+            }
+            seen.is_tried = true;
         }
+        // An error is reported where it occurs.
+        let _ = self.apply(&config, files);
     }
 
     fn apply(
@@ -63,31 +65,18 @@ impl Envoy {
         config: &EnvoyConfig,
         files: Result<Files, EnvoyConfigError>,
     ) -> Result<bool, EnvoyConfigError> {
-        if !config.has_files() {
-            return Ok(false);
-        }
-        let read = files.and_then(|files| self.read(config, files));
-        let mut reload = self.0.reload();
-        match read {
-            Ok(None) => {
-                reload.error = None;
-                Ok(false)
-            }
-            Ok(Some(new)) => {
-                reload.error = None;
-                self.report(config, &new);
-                self.0.config.store(Arc::new(new));
-                Ok(true)
-            }
+        let new = match files.and_then(|files| self.read(config, files)) {
+            Ok(None) => return Ok(false),
+            Ok(Some(new)) => new,
             Err(error) => {
-                if reload.error.as_ref() != Some(&error) {
-                    self.0.stats.config_load_error.increment(1);
-                    tracing::error!("the limits for Envoy stay as they are\n{error}");
-                    reload.error = Some(error.clone());
-                }
-                Err(error)
+                self.0.stats.config_load_error.increment(1);
+                tracing::error!("the limits for Envoy stay as they are\n{error}");
+                return Err(error);
             }
-        }
+        };
+        self.report(config, &new);
+        self.0.config.store(Arc::new(new));
+        Ok(true)
     }
 
     /// Returns the configuration of these files, or `None` if it is in force already.
@@ -96,12 +85,10 @@ impl Envoy {
         config: &EnvoyConfig,
         files: Files,
     ) -> Result<Option<EnvoyConfig>, EnvoyConfigError> {
-        self.0.reload().rejected = None;
-        if config.is_of(&files) {
+        if !config.has_files() || config.is_of(&files) {
             return Ok(None);
         }
-        let new = config.with_files(files.clone());
-        let new = new.inspect_err(|_| self.0.reload().rejected = Some(files))?;
+        let new = config.with_files(files)?;
         if let Some(registry) = &self.0.registry {
             new.register(registry)?;
         }
@@ -129,6 +116,7 @@ impl Envoy {
 mod tests {
     use std::fs;
 
+    use metrics_exporter_prometheus::PrometheusBuilder;
     use plimsoll::Limiter;
     use plimsoll_testing::servers::directory;
 
@@ -136,35 +124,39 @@ mod tests {
 
     #[test]
     fn a_file_with_a_mistake_is_parsed_once() {
-        let file = directory().join("limits.yaml");
-        let write = |text: &str| fs::write(&file, text).unwrap();
-        write("domain: shop");
-        let envoy = Envoy::new(
-            EnvoyConfig::load([&file], EnvoyOptions::default()).unwrap(),
-            Limiter::in_memory(),
-        );
-        let polled = || (0..3).for_each(|_| envoy.poll());
-        // Each error is remembered, so its loss shows that the file was not parsed again.
-        let error = || envoy.0.reload().error.take();
-        write("domian: shop");
-        polled();
-        assert!(error().is_some());
-        polled();
-        assert!(error().is_none());
-        assert!(envoy.reload().is_err(), "a call reads the files always");
-        error();
-        write("domain: shop\nlimits: []");
-        polled();
-        assert!(error().is_some(), "another mistake");
-        // The texts in force, and then the rejected ones, come back.
-        write("domain: shop");
-        polled();
-        write("domain: shop\nlimits: []");
-        polled();
-        assert!(error().is_some());
-        write("domain: other");
-        polled();
-        assert!(envoy.config().tree.domain("other").is_some() && error().is_none());
-        assert!(envoy.config().tree.domain("shop").is_some(), "no file says that it ends");
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        metrics::with_local_recorder(&recorder, || {
+            let file = directory().join("limits.yaml");
+            let write = |text: &str| fs::write(&file, text).unwrap();
+            write("domain: shop");
+            let envoy = Envoy::new(
+                EnvoyConfig::load([&file], EnvoyOptions::default()).unwrap(),
+                Limiter::in_memory(),
+            );
+            let errors = || {
+                (0..3).for_each(|_| envoy.poll());
+                let text = handle.render();
+                let name = "ratelimit_service_config_load_error ";
+                let line = text.lines().find_map(|line| line.strip_prefix(name));
+                line.expect("the metric").parse::<u64>().expect("a number")
+            };
+            assert_eq!(errors(), 0);
+            write("domian: shop");
+            assert_eq!([errors(), errors()], [1, 1]);
+            assert!(envoy.reload().is_err(), "a call reads the files always");
+            assert_eq!(errors(), 2);
+            write("domain: shop\nlimits: []");
+            assert_eq!([errors(), errors()], [3, 3], "another mistake");
+            // The texts in force, and then the rejected ones, come back.
+            write("domain: shop");
+            assert_eq!(errors(), 3);
+            write("domain: shop\nlimits: []");
+            assert_eq!(errors(), 4);
+            write("domain: other");
+            assert_eq!(errors(), 4);
+            assert!(envoy.config().tree.domain("other").is_some());
+            assert!(envoy.config().tree.domain("shop").is_some(), "no file says that it ends");
+        });
     }
 }

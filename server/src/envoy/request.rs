@@ -1,9 +1,6 @@
 //! The lines of a request: each descriptor with its limit.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Once},
-};
+use std::{collections::HashSet, sync::Once};
 
 use envoy_types::pb::envoy::{
     extensions::common::ratelimit::v3::RateLimitDescriptor,
@@ -12,8 +9,7 @@ use envoy_types::pb::envoy::{
 use plimsoll::{Key, Policy, Quota, policy::Charges};
 
 use super::{
-    config::{DeniedHits, EnvoyConfig, Found, Limit, Rule, budget_key},
-    metric_key::MetricKey,
+    config::{DeniedHits, EnvoyConfig, Limit, Rule, budget_key},
     stats::{RuleStats, Stats},
     unit::{Unit, quota_of},
 };
@@ -53,7 +49,7 @@ pub(super) struct Limited<'t> {
     pub(super) is_shadow: bool,
     pub(super) is_quota: bool,
     pub(super) shown: RateLimit,
-    pub(super) stats: Arc<RuleStats>,
+    pub(super) stats: &'t RuleStats,
 }
 
 /// The effect of a descriptor on its budget.
@@ -106,11 +102,11 @@ pub(super) fn lines<'t>(
                 is_shadow: false,
                 is_quota: config.options.quota_mode,
                 shown: own.shown,
-                stats: stats.of_rule(&own_metric_key(&request.domain, descriptor)),
+                stats: domain.override_stats.get_or_init(|| override_stats(&request.domain)),
             })
-        } else if let Some(found) = domain.find(&descriptor.entries, &request.domain) {
-            replaced.extend(found.rule.replaces.iter().map(|name| &**name));
-            configured(found, hits, has_own_hits, config, stats)
+        } else if let Some((rule, key)) = domain.find(&descriptor.entries) {
+            replaced.extend(rule.replaces.iter().map(|name| &**name));
+            configured(rule, key, hits, has_own_hits, config)
         } else {
             Line::Free
         };
@@ -181,13 +177,12 @@ fn hits(descriptor: &RateLimitDescriptor, of_request: u32) -> (Hits, bool) {
 }
 
 fn configured<'t>(
-    found: Found<'t>,
+    rule: &'t Rule,
+    key: Key,
     hits: Hits,
     has_own_hits: bool,
     config: &EnvoyConfig,
-    stats: &Stats,
 ) -> Line<'t> {
-    let Found { rule, key, metric_key } = found;
     let counted = match &rule.limit {
         Limit::Unlimited => return Line::Unlimited,
         Limit::Never => None,
@@ -197,10 +192,6 @@ fn configured<'t>(
     if hits == Hits::Look {
         rule.denied_hits.looked_at();
     }
-    let stats = match metric_key {
-        Some(key) => stats.of_rule(&key),
-        None => Arc::clone(rule.stats.get_or_init(|| stats.of_rule(&rule.metric_key))),
-    };
     Line::Limited(Limited {
         counted,
         rule: Some(rule),
@@ -211,7 +202,7 @@ fn configured<'t>(
         is_shadow: rule.is_shadow,
         is_quota: rule.is_quota || config.options.quota_mode,
         shown: rule.shown.clone(),
-        stats,
+        stats: rule.stats(),
     })
 }
 
@@ -258,13 +249,8 @@ fn own_key(descriptor: &RateLimitDescriptor, unit: Unit) -> Key {
     budget_key(entries.chain([("unit", unit.name())]))
 }
 
-fn own_metric_key(domain: &str, descriptor: &RateLimitDescriptor) -> MetricKey {
-    let mut key = MetricKey::new(domain);
-    for entry in &descriptor.entries {
-        key.push(match &*entry.value {
-            "" => entry.key.clone(),
-            value => format!("{}_{value}", entry.key),
-        });
-    }
-    key
+/// Returns the counters of the limits that requests bring along. They have no label of a descriptor, because clients
+/// send its values.
+fn override_stats(domain: &str) -> RuleStats {
+    RuleStats::new(domain, &["override".to_owned()])
 }

@@ -2,14 +2,13 @@
 
 use envoy_types::pb::{
     envoy::service::ratelimit::v3::{
-        RateLimitRequest, RateLimitResponse,
+        RateLimitResponse,
         rate_limit_response::{Code, DescriptorStatus, RateLimit},
     },
     google::protobuf::Duration as ProtoDuration,
 };
 
 use super::{
-    dynamic_metadata,
     headers::{self, retry_after, whole_seconds},
     options::EnvoyOptions,
     outcome::LineOutcome,
@@ -19,7 +18,6 @@ use super::{
 
 /// Returns the response to a request with these lines and outcomes.
 pub(super) fn response(
-    request: &RateLimitRequest,
     lines: &[Line<'_>],
     outcomes: &[LineOutcome],
     options: &EnvoyOptions,
@@ -28,16 +26,14 @@ pub(super) fn response(
     let statuses: Vec<_> =
         lines.iter().zip(outcomes).map(|(line, outcome)| status(line, outcome)).collect();
     let code = if is_over && !options.shadow_mode { Code::OverLimit } else { Code::Ok };
+    let headers = if options.ratelimit_headers {
+        headers::headers(lines, outcomes, code)
+    } else {
+        Vec::new()
+    };
     RateLimitResponse {
         overall_code: code as i32,
-        response_headers_to_add: headers::headers(
-            lines,
-            outcomes,
-            &statuses,
-            &options.headers,
-            code,
-        ),
-        dynamic_metadata: dynamic_metadata::of(request, lines, outcomes, options.dynamic_metadata),
+        response_headers_to_add: headers,
         statuses,
         ..RateLimitResponse::default()
     }

@@ -73,16 +73,16 @@ impl EnvoyParts {
             NotDecided::Failed(error)
         })?;
         let is_over = check.is_over(&outcomes);
-        count(&lines, &outcomes, options.near_limit_percent);
+        count(&lines, &outcomes);
         if is_over && options.shadow_mode {
             self.stats.global_shadow_mode.increment(1);
         }
-        Ok(response(request, &lines, &outcomes, options, is_over))
+        Ok(response(&lines, &outcomes, options, is_over))
     }
 }
 
 /// Counts the hits of each limit.
-fn count(lines: &[Line<'_>], outcomes: &[LineOutcome], near_limit_percent: u8) {
+fn count(lines: &[Line<'_>], outcomes: &[LineOutcome]) {
     for (line, outcome) in lines.iter().zip(outcomes) {
         let Line::Limited(Limited { hits: Hits::Spend(hits), is_shadow, stats, .. }) = line else {
             continue;
@@ -98,7 +98,7 @@ fn count(lines: &[Line<'_>], outcomes: &[LineOutcome], near_limit_percent: u8) {
             limit: outcome.quota.map_or(0, |quota| quota.limit()),
             remaining: outcome.standing.map_or(0, |standing| standing.remaining()),
         };
-        stats.count(hits, near_limit_percent);
+        stats.count(hits);
     }
 }
 

@@ -1,24 +1,15 @@
 //! Metrics, with the names that the Prometheus exporter of envoyproxy/ratelimit gives them.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-use super::metric_key::MetricKey;
-
-/// The most limits with metrics of their own. Those of further limits are counted together, under the
-/// domain `_other`.
-const MAX_RULES: usize = 4_096;
+/// The percentage of a limit behind which hits are near it.
+const NEAR_PERCENT: u64 = 80;
 
 /// The counters of the service.
 #[derive(Debug)]
 pub(super) struct Stats {
-    rules: RwLock<HashMap<[String; 3], Arc<RuleStats>>>,
-    other: Arc<RuleStats>,
     pub(super) redis_error: Counter,
     pub(super) service_error: Counter,
     pub(super) config_load_success: Counter,
@@ -57,8 +48,6 @@ impl Stats {
         let method = "ShouldRateLimit";
         let error = |kind: &'static str| counter!("ratelimit_service_should_rate_limit_error", "err_type" => kind);
         Self {
-            rules: RwLock::default(),
-            other: Arc::new(RuleStats::new(&["_other".into(), String::new(), String::new()])),
             redis_error: error("redis_error"),
             service_error: error("service_error"),
             config_load_success: counter!("ratelimit_service_config_load_success"),
@@ -71,23 +60,6 @@ impl Stats {
         }
     }
 
-    /// Returns the counters of a limit.
-    pub(super) fn of_rule(&self, key: &MetricKey) -> Arc<RuleStats> {
-        let labels = key.labels();
-        let known = self.rules.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(stats) = known.get(&labels) {
-            return Arc::clone(stats);
-        }
-        drop(known);
-        let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
-        if rules.len() >= MAX_RULES && !rules.contains_key(&labels) {
-            return Arc::clone(&self.other);
-        }
-        let stats = rules.entry(labels);
-        let stats = stats.or_insert_with_key(|labels| Arc::new(RuleStats::new(labels)));
-        Arc::clone(stats)
-    }
-
     /// Records an answer.
     pub(super) fn answered(&self, after: Duration) {
         self.total_requests.increment(1);
@@ -96,12 +68,13 @@ impl Stats {
 }
 
 impl RuleStats {
-    fn new([domain, key1, key2]: &[String; 3]) -> Self {
-        let mut labels = vec![("domain", domain.clone())];
-        let keys = [("key1", key1), ("key2", key2)];
-        labels.extend(
-            keys.into_iter().filter(|it| !it.1.is_empty()).map(|(name, it)| (name, it.clone())),
-        );
+    /// Creates the counters of a limit by its domain and the names of its descriptors. The labels are those of the
+    /// first two.
+    pub(super) fn new(domain: &str, names: &[String]) -> Self {
+        // The separators of statsd become underscores, as in envoyproxy/ratelimit.
+        let label = |text: &str| text.replace([':', '|'], "_");
+        let keys = ["key1", "key2"].into_iter().zip(names).map(|(key, name)| (key, label(name)));
+        let labels: Vec<_> = [("domain", label(domain))].into_iter().chain(keys).collect();
         Self {
             total_hits: counter!("ratelimit_service_rate_limit_total_hits", &labels),
             over_limit: counter!("ratelimit_service_rate_limit_over_limit", &labels),
@@ -111,13 +84,13 @@ impl RuleStats {
         }
     }
 
-    /// Counts hits. Those behind `near_percent` of the limit are near it.
-    pub(super) fn count(&self, of: LimitHits, near_percent: u8) {
+    /// Counts hits. Those behind [`NEAR_PERCENT`] of the limit are near it.
+    pub(super) fn count(&self, of: LimitHits) {
         let LimitHits { hits, has_passed, is_shadow, limit, remaining } = of;
         self.total_hits.increment(hits);
         if has_passed {
             self.within_limit.increment(hits);
-            let near = limit * u64::from(near_percent) / 100;
+            let near = limit * NEAR_PERCENT / 100;
             let used = limit.saturating_sub(remaining);
             let near_hits = used.saturating_sub(near).min(hits);
             if near_hits > 0 {

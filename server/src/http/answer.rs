@@ -17,6 +17,7 @@ use super::{
     Api,
     charges::{Line, Lines},
     problem::PROBLEM_JSON,
+    receipts::Token,
 };
 
 /// The decision on a request that is admitted, or that was only looked at.
@@ -28,16 +29,6 @@ pub(super) struct Admitted<'a> {
     charges: Vec<ChargeAnswer<'a>>,
     #[serde(flatten)]
     token: Option<Token>,
-}
-
-/// The text that a client sends back later, and the seconds for which it is valid.
-#[derive(Serialize)]
-pub(super) struct Token {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) receipt: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) slot: Option<String>,
-    pub(super) expires_in: f64,
 }
 
 /// The decision on one charge. All times are in seconds.

@@ -82,15 +82,12 @@ fn on_failure(asked: Option<OnFailure>, setting: OnFailure) -> Result<OnFailure,
     const BY_STRICTNESS: [(OnFailure, &str); 3] =
         [(OnFailure::Allow, "allow"), (OnFailure::Local, "local"), (OnFailure::Deny, "deny")];
     let Some(asked) = asked else { return Ok(setting) };
-    let position = BY_STRICTNESS.iter().position(|(it, _)| *it == setting);
-    let allowed = &BY_STRICTNESS[position.unwrap_or(BY_STRICTNESS.len() - 1)..];
-    if allowed.iter().any(|(it, _)| *it == asked) {
+    if asked.stricter(setting) == asked {
         return Ok(asked);
     }
-    let found = BY_STRICTNESS.iter().find(|(it, _)| *it == asked).map_or("", |(_, name)| name);
-    let names: Vec<_> = allowed.iter().map(|(_, name)| *name).collect();
-    let detail =
-        format!("`on_failure` is {found:?}, which admits more than the setting of the service");
+    let stricter = BY_STRICTNESS.iter().filter(|(it, _)| it.stricter(setting) == *it);
+    let names: Vec<_> = stricter.map(|(_, name)| *name).collect();
+    let detail = "`on_failure` admits more than the setting of the service";
     Err(Problem::invalid(detail, names.join(", ")))
 }
 

@@ -11,10 +11,9 @@ mod charges;
 mod check;
 mod policies;
 mod receipts;
-mod reserve;
 mod reset;
 mod router;
-mod slots;
+mod settle;
 mod state;
 
 use plimsoll_control::web as problem;

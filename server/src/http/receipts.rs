@@ -60,6 +60,14 @@ pub(super) enum Kind {
     Slot,
 }
 
+/// The text that a client sends back later, and the seconds for which it is valid.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Token {
+    Receipt { receipt: String, expires_in: f64 },
+    Slot { slot: String, expires_in: f64 },
+}
+
 /// The parts of a receipt, as its text has them. The names are short, because clients send them.
 #[derive(Serialize, Deserialize)]
 struct Content {
@@ -130,20 +138,20 @@ impl Receipts {
         Ok(Self { mac, limiter, uses, registry, instance, lifetime })
     }
 
-    /// Returns the time for which a reservation can be settled or refunded.
-    pub(super) fn lifetime(&self) -> Duration {
-        self.lifetime
-    }
-
-    /// Returns the text of a receipt, for one client. `text_of` returns the text of the key of a charge.
+    /// Returns the text of a receipt, for one client. `text_of` returns the text of the key of a charge. A slot is valid
+    /// until its first unit expires.
     pub(super) fn issue(
         &self,
         kind: Kind,
         client: &Client,
-        validity: Duration,
         receipt: &Receipt,
         text_of: impl Fn(&Charge<'static>) -> String,
-    ) -> String {
+    ) -> Token {
+        let windows = receipt.lines().iter().map(|line| line.charge.quota().window());
+        let validity = match kind {
+            Kind::Reservation => self.lifetime,
+            Kind::Slot => windows.min().unwrap_or(Duration::from_secs(1)),
+        };
         let lines = receipt.lines().iter().map(|line| Line {
             policy: line.charge.policy().name().to_owned(),
             key: text_of(&line.charge),
@@ -165,7 +173,12 @@ impl Receipts {
         let mut mac = self.mac.clone();
         mac.update(&content);
         let signature = URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes());
-        format!("{}.{signature}", URL_SAFE_NO_PAD.encode(&content))
+        let text = format!("{}.{signature}", URL_SAFE_NO_PAD.encode(&content));
+        let expires_in = validity.as_secs_f64();
+        match kind {
+            Kind::Reservation => Token::Receipt { receipt: text, expires_in },
+            Kind::Slot => Token::Slot { slot: text, expires_in },
+        }
     }
 
     /// Opens a receipt of this kind.

@@ -7,7 +7,7 @@ use axum::{
 };
 use http::{Method, StatusCode, header::CONTENT_TYPE};
 
-use super::{Api, check, problem::Problem, reserve, reset, slots};
+use super::{Api, check, problem::Problem, reset, settle};
 
 /// The OpenAPI 3.1 document of the API, as `GET /openapi.json` answers it.
 pub const DOCUMENT: &str = include_str!("../../openapi.json");
@@ -17,13 +17,13 @@ pub fn router(api: Api) -> Router {
     Router::new()
         .route("/v1/check", post(check::check))
         .route("/v1/peek", post(check::peek))
-        .route("/v1/reserve", post(reserve::reserve))
-        .route("/v1/settle", post(reserve::settle))
-        .route("/v1/refund", post(reserve::refund))
+        .route("/v1/reserve", post(check::reserve))
+        .route("/v1/settle", post(settle::settle))
+        .route("/v1/refund", post(settle::refund))
         .route("/v1/reset", post(reset::reset))
-        .route("/v1/slots/acquire", post(slots::acquire))
-        .route("/v1/slots/renew", post(slots::renew))
-        .route("/v1/slots/release", post(slots::release))
+        .route("/v1/slots/acquire", post(check::acquire))
+        .route("/v1/slots/renew", post(settle::renew))
+        .route("/v1/slots/release", post(settle::release))
         .route("/openapi.json", get(document))
         .with_state(api)
 }

@@ -1,12 +1,8 @@
 //! The bounds of what clients can send and hold.
 
-use std::{fmt, ops::RangeInclusive, time::Duration};
+use std::time::Duration;
 
-use super::{
-    SettingsError,
-    options::Options,
-    values::{Bytes, Time},
-};
+use super::{options::Options, values::Time};
 
 /// The bounds of what clients can send and hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,69 +44,24 @@ impl Default for Bounds {
     }
 }
 
-/// The longest time of a setting.
-pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
 impl Bounds {
     /// Returns the bounds of these options.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a value is not allowed.
-    pub(super) fn new(options: &Options) -> Result<Self, SettingsError> {
-        let default = Self::default();
-        // A timeout of less than this ends requests that are on their way.
-        let short = Duration::from_millis(10);
-        let time = |field, time: Option<Time>, default| {
-            within(field, time.map(|time| time.0), default, short..=DAY, "10ms to 24h")
-        };
-        let size = |field, bytes: Option<Bytes>, default, least: usize| {
-            let range = least..=16 * 1_024 * 1_024;
-            within(field, bytes.map(|bytes| bytes.0), default, range, &format!("{least} to 16MiB"))
-        };
-        let (max_connections, drain) = (options.max_connections, options.drain.map(|time| time.0));
-        Ok(Self {
-            max_connections: within(
-                "max-connections",
-                max_connections,
-                default.max_connections,
-                1..=1_000_000,
-                "1 to 1000000",
-            )?,
-            max_body: size("max-body", options.max_body, default.max_body, 1_024)?,
-            max_head: size("max-head", options.max_head, default.max_head, 8_192)?,
-            head_timeout: time("head-timeout", options.head_timeout, default.head_timeout)?,
-            request_timeout: time(
-                "request-timeout",
-                options.request_timeout,
-                default.request_timeout,
-            )?,
-            idle_timeout: time("idle-timeout", options.idle_timeout, default.idle_timeout)?,
-            max_connection_age: time(
-                "max-connection-age",
-                options.max_connection_age,
-                default.max_connection_age,
-            )?,
-            drain: within("drain", drain, default.drain, Duration::ZERO..=DAY, "0ms to 24h")?,
-            shutdown_timeout: time(
-                "shutdown-timeout",
-                options.shutdown_timeout,
-                default.shutdown_timeout,
-            )?,
-        })
+    pub(super) fn new(options: &Options) -> Self {
+        let bounds = Self::default();
+        Self {
+            max_connections: options.max_connections.map_or(bounds.max_connections, |it| it.max(1)),
+            max_body: options.max_body.map_or(bounds.max_body, |it| it.0),
+            max_head: options.max_head.map_or(bounds.max_head, |it| it.0),
+            head_timeout: time(options.head_timeout, bounds.head_timeout),
+            request_timeout: time(options.request_timeout, bounds.request_timeout),
+            idle_timeout: time(options.idle_timeout, bounds.idle_timeout),
+            max_connection_age: time(options.max_connection_age, bounds.max_connection_age),
+            drain: options.drain.map_or(bounds.drain, |it| it.0),
+            shutdown_timeout: time(options.shutdown_timeout, bounds.shutdown_timeout),
+        }
     }
 }
 
-fn within<T: PartialOrd + fmt::Debug>(
-    field: &str,
-    value: Option<T>,
-    default: T,
-    range: RangeInclusive<T>,
-    allowed: &str,
-) -> Result<T, SettingsError> {
-    let value = value.unwrap_or(default);
-    if range.contains(&value) {
-        return Ok(value);
-    }
-    Err(SettingsError::new(field, format_args!("{value:?}"), allowed))
+fn time(asked: Option<Time<10>>, default: Duration) -> Duration {
+    asked.map_or(default, |it| it.0)
 }

@@ -1,49 +1,80 @@
 //! The command line.
 
-use std::{env, path::PathBuf};
+use std::{env, ffi::OsString, path::PathBuf};
 
-use clap::{Arg, Parser};
+use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser};
 
-use super::{Settings, SettingsError, options::Options, secrets::SECRETS};
+use super::{Settings, SettingsError, options::Options, secrets::SECRETS, settings::read};
+
+/// The command line, and the environment variables that stand for flags.
+pub struct Flags {
+    /// True if the settings and the limits are only checked.
+    pub is_check: bool,
+    /// True if the default limits are only printed.
+    pub prints_default_config: bool,
+    settings: Option<PathBuf>,
+    matches: ArgMatches,
+}
 
 /// Rate limits as a service: an HTTP API, gRPC, and an admin page.
 #[derive(Parser)]
 #[command(name = "plimsoll-server", version, max_term_width = 100, mut_args = without_empty)]
-pub struct Flags {
+struct CommandLine {
     /// Settings file, in TOML
     #[arg(long, env = "PLIMSOLL_SETTINGS", value_name = "FILE")]
     settings: Option<PathBuf>,
     /// Read the settings and the limits, report mistakes, and exit
     #[arg(long)]
-    pub check: bool,
-    /// Print what differs from envoyproxy/ratelimit under a configuration of it, and exit
-    #[arg(long, value_name = "PATH")]
-    pub lint_envoy: Option<PathBuf>,
+    check: bool,
     /// Print the limits that are in force without `--config`, and exit
     #[arg(long)]
-    pub print_default_config: bool,
+    print_default_config: bool,
     #[command(flatten)]
-    options: Options,
+    _options: Options,
 }
 
 impl Flags {
+    /// Reads a command line. The first argument is the name of the program.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a flag or a value is not known, and for `--help` and `--version`.
+    pub fn parse_from(
+        arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
+        let matches = CommandLine::command().try_get_matches_from(arguments)?;
+        let CommandLine { settings, check, print_default_config, .. } =
+            CommandLine::from_arg_matches(&matches)?;
+        Ok(Self { is_check: check, prints_default_config: print_default_config, settings, matches })
+    }
+
     /// Reads the settings file, and returns the settings of flags, environment and file.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be read, a value is not allowed, or a variable of envoyproxy/ratelimit
     /// cannot be followed.
-    pub fn settings(self) -> Result<Settings, SettingsError> {
-        let mut options = self.options;
-        let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-        let [token, admin_token, receipt_secret] = SECRETS.map(variable);
-        (options.token, options.admin_token) = (token, admin_token);
-        options.receipt_secret = receipt_secret;
-        match self.lint_envoy {
-            // The limits are those of the flag.
-            Some(_) => Settings::new(options, self.settings.as_deref(), &|_| None),
-            None => Settings::new(options, self.settings.as_deref(), &variable),
+    pub fn settings(&self) -> Result<Settings, SettingsError> {
+        let mut options = match &self.settings {
+            Some(path) => read(path)?,
+            None => Options::default(),
+        };
+        if ["redis", "redis_cluster", "redis_sentinels"]
+            .iter()
+            .any(|it| self.matches.contains_id(it))
+        {
+            // Another kind of servers replaces those of the file.
+            (options.redis, options.redis_cluster) = (None, None);
+            (options.redis_sentinels, options.redis_primary) = (None, None);
         }
+        let updated = options.update_from_arg_matches(&self.matches);
+        updated.map_err(|error| SettingsError::with_text(error.to_string()))?;
+        let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+        let secrets = [&mut options.token, &mut options.admin_token, &mut options.receipt_secret];
+        for (name, secret) in SECRETS.into_iter().zip(secrets) {
+            *secret = variable(name).or_else(|| secret.take());
+        }
+        Settings::new(options, &variable)
     }
 }
 

@@ -68,7 +68,7 @@ pub(super) struct Options {
     pub(super) on_failure: Option<OnFailure>,
     /// Time for which a receipt can be used [default: 5min]
     #[arg(long, env = "PLIMSOLL_RECEIPT_LIFETIME", value_name = "TIME", help_heading = "Limits")]
-    pub(super) receipt_lifetime: Option<Time>,
+    pub(super) receipt_lifetime: Option<Time<1_000>>,
 
     /// URL of the Redis server that all instances share
     #[arg(long, env = "PLIMSOLL_REDIS", value_name = "URL", help_heading = "Store")]
@@ -107,28 +107,28 @@ pub(super) struct Options {
     pub(super) max_connections: Option<usize>,
     /// Longest body of a request, such as `64KiB` [default: 64KiB]
     #[arg(long, env = "PLIMSOLL_MAX_BODY", value_name = "BYTES", help_heading = "Bounds")]
-    pub(super) max_body: Option<Bytes>,
+    pub(super) max_body: Option<Bytes<1_024>>,
     /// Longest head of a request: its line and its headers [default: 16KiB]
     #[arg(long, env = "PLIMSOLL_MAX_HEAD", value_name = "BYTES", help_heading = "Bounds")]
-    pub(super) max_head: Option<Bytes>,
+    pub(super) max_head: Option<Bytes<8_192>>,
     /// Time in which the head of a request must arrive [default: 10s]
     #[arg(long, env = "PLIMSOLL_HEAD_TIMEOUT", value_name = "TIME", help_heading = "Bounds")]
-    pub(super) head_timeout: Option<Time>,
+    pub(super) head_timeout: Option<Time<10>>,
     /// Time in which a request must arrive and be answered [default: 10s]
     #[arg(long, env = "PLIMSOLL_REQUEST_TIMEOUT", value_name = "TIME", help_heading = "Bounds")]
-    pub(super) request_timeout: Option<Time>,
+    pub(super) request_timeout: Option<Time<10>>,
     /// Time after which a connection without a request is closed [default: 60s]
     #[arg(long, env = "PLIMSOLL_IDLE_TIMEOUT", value_name = "TIME", help_heading = "Bounds")]
-    pub(super) idle_timeout: Option<Time>,
+    pub(super) idle_timeout: Option<Time<10>>,
     /// Time after which a connection takes no further request, whatever its client does [default: 1h]
     #[arg(long, env = "PLIMSOLL_MAX_CONNECTION_AGE", value_name = "TIME", help_heading = "Bounds")]
-    pub(super) max_connection_age: Option<Time>,
+    pub(super) max_connection_age: Option<Time<10>>,
     /// Time after SIGTERM in which the service is not ready, and still answers new requests [default: 1s]
     #[arg(long, env = "PLIMSOLL_DRAIN", value_name = "TIME", help_heading = "Bounds")]
-    pub(super) drain: Option<Time>,
+    pub(super) drain: Option<Time<0>>,
     /// Time after which a shutdown no longer waits for answers [default: 10s]
     #[arg(long, env = "PLIMSOLL_SHUTDOWN_TIMEOUT", value_name = "TIME", help_heading = "Bounds")]
-    pub(super) shutdown_timeout: Option<Time>,
+    pub(super) shutdown_timeout: Option<Time<10>>,
 
     /// Format of the log on standard error: `text` or `json` [default: text]
     #[arg(long, env = "PLIMSOLL_LOG_FORMAT", value_parser = named::<LogFormat>, value_name = "FORMAT", help_heading = "Operation")]
@@ -185,35 +185,4 @@ pub(super) struct OperatorOptions {
 pub(super) enum RoleOption {
     Read,
     Write,
-}
-
-/// Sets the fields of `$upper` that are `None` to those of `$lower`.
-macro_rules! fill {
-    ($upper:ident, $lower:ident: $($field:ident),+ $(,)?) => {
-        $(if $upper.$field.is_none() { $upper.$field = $lower.$field; })+
-    };
-}
-
-impl Options {
-    /// Returns these options, and those of `lower` where these are not set.
-    pub(super) fn or(mut self, lower: Self) -> Self {
-        let names_servers =
-            self.redis.is_some() || self.redis_cluster.is_some() || self.redis_sentinels.is_some();
-        let mut lower = lower;
-        if names_servers {
-            // Another kind of servers replaces those of the file.
-            (lower.redis, lower.redis_cluster) = (None, None);
-            (lower.redis_sentinels, lower.redis_primary) = (None, None);
-        }
-        fill!(self, lower: http, grpc, admin, unauthenticated, config, envoy_config, envoy, on_failure);
-        fill!(self, lower: receipt_lifetime, redis, redis_cluster, redis_sentinels, redis_primary);
-        fill!(self, lower: redis_lazy, overrides_redis, max_connections, max_body, max_head);
-        fill!(self, lower: head_timeout, request_timeout, idle_timeout, max_connection_age);
-        fill!(self, lower: drain, shutdown_timeout);
-        fill!(self, lower: log_format, log, instance, show_keys);
-        fill!(self, lower: token, admin_token, receipt_secret);
-        self.clients.extend(lower.clients);
-        self.operators.extend(lower.operators);
-        self
-    }
 }

@@ -12,7 +12,6 @@ use plimsoll_control::{ConfigError, Format, admin::Access, document};
 
 use super::{
     Address, Bounds, LogFormat,
-    bounds::DAY,
     error::SettingsError,
     options::{Options, RoleOption},
     ratelimit::{self, Variables},
@@ -91,33 +90,17 @@ pub enum RedisServers {
 }
 
 impl Settings {
-    /// Returns the settings of these options, of the file where they are not set, and of the variables of
-    /// envoyproxy/ratelimit if both name no limits.
+    /// Returns the settings of these options. `variables` has those of envoyproxy/ratelimit, which are not followed.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read, or a value is not allowed.
-    pub(super) fn new(
-        upper: Options,
-        file: Option<&Path>,
-        variables: &Variables<'_>,
-    ) -> Result<Self, SettingsError> {
-        let options = match file {
-            Some(path) => upper.or(read(path)?),
-            None => upper,
-        };
-        let (options, warnings) = ratelimit::complete(options, variables)?;
+    /// Returns an error if a value is not allowed.
+    pub(super) fn new(options: Options, variables: &Variables<'_>) -> Result<Self, SettingsError> {
+        let warnings = ratelimit::check(&options, variables)?.into_iter().collect();
         let loopback = |port| Address::At(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let token_of =
             |field, token: Option<&String>| token.map(|token| resolve(field, token)).transpose();
         let lifetime = options.receipt_lifetime.map_or(Duration::from_secs(300), |it| it.0);
-        if !(Duration::from_secs(1)..=DAY).contains(&lifetime) {
-            return Err(SettingsError::new(
-                "receipt-lifetime",
-                format!("{lifetime:?}"),
-                "1s to 24h",
-            ));
-        }
         let (operators, has_operators) = operators(&options)?;
         Ok(Self {
             http: options.http.unwrap_or(loopback(8_080)),
@@ -130,7 +113,7 @@ impl Settings {
             receipt_secret: token_of("receipt-secret", options.receipt_secret.as_ref())?,
             redis: redis(&options)?,
             is_redis_lazy: options.redis_lazy,
-            bounds: Bounds::new(&options)?,
+            bounds: Bounds::new(&options),
             clients: clients(&options)?,
             operators,
             has_operators,
@@ -158,7 +141,7 @@ fn paths(field: &str, paths: Option<Vec<PathBuf>>) -> Result<Vec<PathBuf>, Setti
 }
 
 /// Reads the settings file. Its paths are relative to its folder.
-fn read(path: &Path) -> Result<Options, SettingsError> {
+pub(super) fn read(path: &Path) -> Result<Options, SettingsError> {
     let name = path.display();
     let text = fs::read_to_string(path).map_err(|error| {
         SettingsError::with_text(format!("the settings {name} cannot be read: {error}"))

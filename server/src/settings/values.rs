@@ -21,13 +21,17 @@ pub enum Address {
     At(SocketAddr),
 }
 
-/// A time, such as `500ms`, `10s` or `5min`.
+/// A time of at most a day, such as `500ms`, `10s` or `5min`, and of at least so many milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Time(pub(super) Duration);
+pub(super) struct Time<const LEAST: u64>(pub(super) Duration);
 
-/// A number of bytes, such as `4096`, `64KiB` or `1MiB`.
+/// A number of bytes up to 16 MiB, such as `4096`, `64KiB` or `1MiB`, and of at least so many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bytes(pub(super) usize);
+pub(super) struct Bytes<const LEAST: usize>(pub(super) usize);
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+const MAX_BYTES: usize = 16 * 1_024 * 1_024;
 
 /// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -60,17 +64,19 @@ impl FromStr for Address {
     }
 }
 
-impl FromStr for Time {
+impl<const LEAST: u64> FromStr for Time<LEAST> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let time = humantime::parse_duration(text);
-        time.map(Self)
-            .map_err(|_| format!("found {text:?}, allowed is a time such as 500ms or 10s"))
+        let least = Duration::from_millis(LEAST);
+        let time = humantime::parse_duration(text).ok();
+        time.filter(|time| (least..=DAY).contains(time)).map(Self).ok_or_else(|| {
+            format!("found {text:?}, allowed is {least:?} to 24h, such as 500ms or 10s")
+        })
     }
 }
 
-impl FromStr for Bytes {
+impl<const LEAST: usize> FromStr for Bytes<LEAST> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -85,15 +91,18 @@ impl FromStr for Bytes {
         let bytes = factor.zip(number.parse::<usize>().ok());
         bytes
             .and_then(|(factor, number)| number.checked_mul(factor))
+            .filter(|bytes| (LEAST..=MAX_BYTES).contains(bytes))
             .map(Self)
-            .ok_or_else(|| format!("found {text:?}, allowed is a size such as 4096, 64KiB or 1MiB"))
+            .ok_or_else(|| {
+                format!("found {text:?}, allowed is {LEAST} to 16MiB, such as 65536 or 64KiB")
+            })
     }
 }
 
 /// Implements `Deserialize` from a text.
 macro_rules! deserialize_by_text {
-    ($($type:ty),+) => {
-        $(impl<'de> Deserialize<'de> for $type {
+    ($([$($least:tt)*] $type:ty),+) => {
+        $(impl<'de, $($least)*> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 String::deserialize(from)?.parse().map_err(D::Error::custom)
             }
@@ -101,7 +110,7 @@ macro_rules! deserialize_by_text {
     };
 }
 
-deserialize_by_text!(Address, Time, Bytes);
+deserialize_by_text!([] Address, [const LEAST: u64] Time<LEAST>, [const LEAST: usize] Bytes<LEAST>);
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,13 +130,18 @@ mod tests {
 
     #[test]
     fn a_wrong_value_says_what_is_allowed() {
-        let error = |text: &str| text.parse::<Bytes>().unwrap_err();
+        let error = |text: &str| text.parse::<Bytes<0>>().unwrap_err();
         for text in ["", "KiB", "64KB", "-1", "99999999999999999999", "18446744073709551615MiB"] {
             assert!(error(text).contains("64KiB"), "{text}");
         }
-        assert_eq!("64KiB".parse(), Ok(Bytes(65_536)));
-        assert_eq!("10s".parse(), Ok(Time(Duration::from_secs(10))));
-        assert!("10".parse::<Time>().unwrap_err().contains("500ms"));
+        assert_eq!("64KiB".parse(), Ok(Bytes::<1_024>(65_536)));
+        assert!("1".parse::<Bytes<1_024>>().unwrap_err().contains("1024 to 16MiB"));
+        assert!("17MiB".parse::<Bytes<0>>().unwrap_err().contains("0 to 16MiB"));
+        assert_eq!("10s".parse(), Ok(Time::<10>(Duration::from_secs(10))));
+        assert_eq!("0s".parse(), Ok(Time::<0>(Duration::ZERO)));
+        for wrong in ["10", "9ms", "25h"] {
+            assert!(wrong.parse::<Time<10>>().unwrap_err().contains("10ms to 24h"), "{wrong}");
+        }
         assert_eq!("off".parse(), Ok(Address::Off));
         assert!("8080".parse::<Address>().unwrap_err().contains("127.0.0.1:8080"));
         assert_eq!(named("deny"), Ok(OnFailure::Deny));

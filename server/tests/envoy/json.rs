@@ -1,4 +1,4 @@
-//! The routes `/json` and `/rlconfig`.
+//! The route `/json`.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,6 @@ domain: shop
 descriptors:
   - key: user
     rate_limit: { name: users, unit: minute, requests_per_unit: 1 }
-    metadata: { pool: a }
   - key: open
     rate_limit: { unlimited: true }
 ";
@@ -56,8 +55,6 @@ async fn a_request_in_json_has_a_response_in_json() {
     let (status, reply) = post(address, body).await;
     let mut reply: Value = serde_json::from_str(&reply).unwrap();
     assert_eq!(status, 200);
-    assert_eq!(reply["dynamicMetadata"]["metadata"], json!({ "pool": "a" }));
-    reply.as_object_mut().unwrap().remove("dynamicMetadata");
     reply.as_object_mut().unwrap().remove("responseHeadersToAdd");
     let limit = json!({ "name": "users", "requestsPerUnit": 1, "unit": "MINUTE" });
     let expected = json!({ "overallCode": "OK", "statuses": [
@@ -291,17 +288,4 @@ async fn a_store_that_fails_is_no_mistake_of_the_client() {
     let (status, reply) = post(address, body).await;
     let problem: Value = serde_json::from_str(&reply).unwrap();
     assert_eq!((status, &problem["title"]), (503, &json!("The store cannot answer")));
-}
-
-#[tokio::test]
-async fn the_limits_in_force_are_shown() {
-    let service = Service::new(LIMITS);
-    let address = serve(&service.envoy).await;
-    let reply = web::http1(address).await.get("/rlconfig").await;
-    let text = String::from_utf8(reply.body.to_vec()).unwrap();
-    assert!(text.starts_with("shop.user: unit=MINUTE requests_per_unit=1, quota: 1/min sliding-buckets(30), policy: envoy.shop.user-"), "{text}");
-    assert!(
-        text.ends_with("shop.open: unlimited, shadow_mode: false, quota_mode: false\n"),
-        "{text}"
-    );
 }

@@ -8,7 +8,6 @@ mod from_the_clock;
 mod hits;
 mod json;
 mod limits_of_requests;
-mod lint;
 mod matching;
 mod metrics;
 mod mistakes;

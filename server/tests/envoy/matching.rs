@@ -211,21 +211,19 @@ descriptors:
 }
 
 #[tokio::test]
-async fn domains_are_merged_by_choice() {
+async fn the_files_of_a_domain_are_merged() {
     let texts = ["user", "path"].map(|key| {
         format!(
             "domain: shop\ndescriptors:\n  - key: {key}\n    rate_limit: {{ unit: hour, requests_per_unit: 5 }}"
         )
     });
-    let texts = || [("a.yaml", &*texts[0]), ("b.yaml", &*texts[1])];
-    let error = EnvoyConfig::from_texts(texts(), EnvoyOptions::default()).unwrap_err();
-    assert!(error.to_string().contains("the domain `shop` is there twice"), "{error}");
-    let merged = EnvoyOptions { merge_domains: true, ..EnvoyOptions::default() };
-    let service = Service::of(EnvoyConfig::from_texts(texts(), merged.clone()).unwrap());
+    let texts = [("a.yaml", &*texts[0]), ("b.yaml", &*texts[1])];
+    let config = EnvoyConfig::from_texts(texts, EnvoyOptions::default()).unwrap();
+    let service = Service::of(config);
     assert_eq!(service.says("shop", "user=a").await, Ok(5, Hour, 4));
     assert_eq!(service.says("shop", "path=a").await, Ok(5, Hour, 4));
     // A descriptor cannot be in both.
-    let [one, _] = texts();
-    let error = EnvoyConfig::from_texts([one, ("c.yaml", one.1)], merged).unwrap_err();
+    let twice = [texts[0], ("c.yaml", texts[0].1)];
+    let error = EnvoyConfig::from_texts(twice, EnvoyOptions::default()).unwrap_err();
     assert!(error.to_string().contains("the descriptor `user` is there twice"), "{error}");
 }

@@ -1,8 +1,6 @@
 //! The metrics, in the names of envoyproxy/ratelimit's exporter.
 
-use envoy_types::pb::envoy::{
-    service::ratelimit::v3::rate_limit_response::Code, r#type::v3::RateLimitUnit,
-};
+use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::support::{Service, descriptor, hits, own_limit, request};
@@ -22,28 +20,17 @@ descriptors:
     value_to_metric: true
     descriptors:
       - key: method
-        value_to_metric: true
         descriptors:
           - key: subject
             rate_limit: { unit: minute, requests_per_unit: 10 }
   - key: plain
     descriptors:
       - key: path
-        value: /api/*
-        value_to_metric: true
-        rate_limit: { unit: minute, requests_per_unit: 10 }
-      - key: path
         value: /own/*
         rate_limit: { unit: minute, requests_per_unit: 10 }
       - key: path
         value: /shared/*
         share_threshold: true
-        value_to_metric: true
-        rate_limit: { unit: minute, requests_per_unit: 10 }
-      - key: path
-        value: /all/*
-        share_threshold: true
-        detailed_metric: true
         rate_limit: { unit: minute, requests_per_unit: 10 }
 ";
 
@@ -114,88 +101,31 @@ fn hits_are_counted_by_limit_and_by_outcome() {
     assert!(text.contains("ratelimit_service_response_time_seconds"), "{text}");
 }
 
+/// Clients send the values of descriptors, so a value without a limit of its own is in no label.
 #[test]
-fn hits_are_counted_under_the_values_that_the_configuration_names() {
+fn a_client_that_invents_values_makes_no_metrics() {
+    let long = "\u{e9}:".repeat(20_000);
     let text = measured(LIMITS, async |service| {
-        for descriptor in [
-            "detailed=x",
-            "detailed=10.0.0.1",
-            "route=api method=GET subject=123",
-            "plain=x path=/api/a",
-            "plain=x path=/own/a",
-            "plain=x path=/shared/a",
-            "plain=x path=/all/a",
-        ] {
-            service.says("shop", descriptor).await;
-        }
-        // Limits that a request brings along are counted under its entries, whatever the limit is.
-        for (entries, requests, unit) in [
-            ("a=b c=d", 10, RateLimitUnit::Day),
-            ("a=b c=d", 42, RateLimitUnit::Hour),
-            ("a=b c=e", 42, RateLimitUnit::Hour),
-        ] {
-            service.answer("shop", [own_limit(entries, requests, unit)]).await;
-        }
-    });
-    let own = |value: &str, number: u64| {
-        let labels = format!("key1=\"a_b\",key2=\"c_{value}\"");
-        for metric in ["total_hits", "within_limit"] {
-            let name = format!("ratelimit_service_rate_limit_{metric}");
-            assert_has(&text, &format!("{name}{{domain=\"shop\",{labels}}} {number}"));
-        }
-    };
-    own("d", 2);
-    own("e", 1);
-    for labels in [
-        r#"key1="detailed_x""#,
-        r#"key1="detailed_10.0.0.1""#,
-        r#"key1="route_api",key2="method_GET""#,
-        r#"key1="plain",key2="path_/api/a""#,
-        r#"key1="plain",key2="path_/own/*""#,
-        r#"key1="plain",key2="path_/shared/*""#,
-        r#"key1="plain_x",key2="path_/all/*""#,
-    ] {
-        let line = format!("ratelimit_service_rate_limit_total_hits{{domain=\"shop\",{labels}}} 1");
-        // Shared patterns are shown for their own level; the others are whole under `detailed_metric`.
-        assert_has(&text, &line);
-    }
-}
-
-#[test]
-fn a_client_that_invents_values_does_not_fill_the_memory() {
-    let text = measured(LIMITS, async |service| {
-        for number in 0..5_000 {
-            let (code, _) = service.decide("shop", &[&format!("detailed={number}")]).await;
-            assert_eq!(code, Code::Ok);
-        }
-    });
-    let lines = text
-        .lines()
-        .filter(|it| it.starts_with("ratelimit_service_rate_limit_total_hits{"))
-        .count();
-    assert_eq!(lines, 4_097);
-    assert_has(&text, "ratelimit_service_rate_limit_total_hits{domain=\"_other\"} 904");
-}
-
-#[test]
-fn a_client_that_sends_long_values_does_not_fill_the_memory() {
-    let long = |end: &str| format!("{}{end}", "\u{e9}:".repeat(20_000));
-    let text = measured(LIMITS, async |service| {
-        for end in ["a", "a", "b"] {
-            service.says("shop", &format!("detailed={}", long(end))).await;
-            let own = own_limit(&format!("own={0} more={0}", long(end)), 10, RateLimitUnit::Day);
+        for value in ["x", "y", &long] {
+            service.says("shop", &format!("detailed={value}")).await;
+            service.says("shop", &format!("route={value} method=GET subject=1")).await;
+            service.says("shop", &format!("plain={value} path=/own/{value}")).await;
+            service.says("shop", &format!("plain={value} path=/shared/{value}")).await;
+            // Limits that a request brings along are counted together, whatever they are.
+            let own = own_limit(&format!("own={value}"), 10, RateLimitUnit::Day);
             service.answer("shop", [own]).await;
         }
     });
-    let longest = text.lines().map(str::len).max().unwrap();
-    assert!(longest < 600, "{longest}");
-    // Values that differ in their ends are counted apart.
-    for key in ["detailed", "own"] {
-        let name =
-            format!("ratelimit_service_rate_limit_total_hits{{domain=\"shop\",key1=\"{key}_");
-        let mut hits: Vec<_> = text.lines().filter(|it| it.starts_with(&name)).collect();
-        hits.sort_by_key(|line| line.rsplit(' ').next());
-        assert_eq!(hits.len(), 2, "{hits:?}");
-        assert!(hits[0].ends_with(" 1") && hits[1].ends_with(" 2"), "{hits:?}");
+    let name = "ratelimit_service_rate_limit_total_hits";
+    let labels = [
+        r#"key1="detailed""#,
+        r#"key1="route",key2="method""#,
+        r#"key1="plain",key2="path_/own/*""#,
+        r#"key1="plain",key2="path_/shared/*""#,
+        r#"key1="override""#,
+    ];
+    for labels in labels {
+        assert_has(&text, &format!("{name}{{domain=\"shop\",{labels}}} 3"));
     }
+    assert_eq!(text.lines().filter(|line| line.starts_with(&format!("{name}{{"))).count(), 5);
 }

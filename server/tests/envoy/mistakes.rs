@@ -1,9 +1,15 @@
 //! Mistakes in configurations.
 
+use Says::{Free, Ok, Over};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit::{
+    Day, Hour,
+};
 use plimsoll_control::ConfigError;
 use plimsoll_server::envoy::{EnvoyConfig, EnvoyOptions};
 use plimsoll_testing::shapes::{Wrong, word_of_rust, wrong_shapes};
 use serde_json::{Value, json};
+
+use crate::support::{Says, Service};
 
 fn error(yaml: &str) -> String {
     let read = EnvoyConfig::from_text("limits.yaml", yaml, EnvoyOptions::default());
@@ -134,29 +140,40 @@ fn values_of_wrong_types_are_shown_together_in_words() {
 }
 
 /// YAML 1.1, which envoyproxy/ratelimit reads, has other words for truth values, and octal numbers.
-#[test]
-fn values_of_yaml_1_1_are_read_where_they_mean_one_thing() {
-    let dump = |lines: &str| {
-        let read =
-            EnvoyConfig::from_text("limits.yaml", &descriptor(lines), EnvoyOptions::default());
-        read.map(|config| config.dump()).map_err(|error| error.to_string())
-    };
-    let limit = "rate_limit: { unit: day, requests_per_unit: 5 }";
+#[tokio::test]
+async fn values_of_yaml_1_1_are_read_where_they_mean_one_thing() {
+    let limit = "rate_limit: { unit: day, requests_per_unit: 1 }";
     for (word, is_shadow) in
         [("yes", true), ("On", true), ("y", true), ("no", false), ("OFF", false), ("true", true)]
     {
-        let dump = dump(&format!("shadow_mode: {word}\n{limit}")).expect(word);
-        assert!(dump.contains(&format!("shadow_mode: {is_shadow}")), "{word}: {dump}");
+        let service = Service::new(&descriptor(&format!("shadow_mode: {word}\n{limit}")));
+        assert_eq!(service.says("shop", "user=a").await, Ok(1, Day, 0), "{word}");
+        let second = if is_shadow { Ok(1, Day, 0) } else { Over(1, Day) };
+        assert_eq!(service.says("shop", "user=a").await, second, "{word}");
     }
     // Where a text is needed, the words are texts, and numbers are as they are written.
     for value in ["yes", "off", "010", "007", "1_000"] {
-        let dump = dump(&format!("value: {value}\n{limit}")).expect(value);
-        assert!(dump.contains(&format!("user_{value}")), "{value}: {dump}");
+        let service = Service::new(&descriptor(&format!("value: {value}\n{limit}")));
+        let says = service.says("shop", &format!("user={value}")).await;
+        assert_eq!(says, Ok(1, Day, 0), "{value}");
+        assert_eq!(service.says("shop", "user=other").await, Free, "{value}");
     }
-    let error = |lines: &str| dump(lines).expect_err(lines);
+    let error = |lines: &str| error(&descriptor(lines));
     assert!(error("shadow_mode: \"yes\"").contains("found the text \"yes\""));
     let octal = error("rate_limit: { unit: day, requests_per_unit: 010 }");
     assert!(octal.contains("found a number that begins with 0"), "{octal}");
+}
+
+/// Fields of envoyproxy/ratelimit that only its metrics and its metadata have. A file keeps its limits.
+#[tokio::test]
+async fn fields_without_an_effect_are_named() {
+    let limit = "rate_limit: { unit: day, requests_per_unit: 1 }";
+    let fields = "detailed_metric: true\nvalue_to_metric: true\nmetadata: { pool: [a, 1] }";
+    let yaml = descriptor(&format!("{fields}\n{limit}"));
+    let config = EnvoyConfig::from_text("limits.yaml", &yaml, EnvoyOptions::default()).unwrap();
+    let ignored: Vec<_> = config.ignored_fields().collect();
+    assert_eq!(ignored, ["detailed_metric", "metadata", "value_to_metric"]);
+    assert_eq!(Service::of(config).says("shop", "user=a").await, Ok(1, Day, 0));
 }
 
 #[test]
@@ -180,8 +197,8 @@ fn all_mistakes_of_all_files_are_shown_with_their_lines() {
     assert!(shown.contains(" |                         ^^^^"), "{shown}");
 }
 
-#[test]
-fn files_and_folders_are_read() {
+#[tokio::test]
+async fn files_and_folders_are_read() {
     let folder = plimsoll_testing::servers::directory();
     let limit = "descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 5 } }]";
     std::fs::create_dir_all(folder.join("..hidden")).unwrap();
@@ -198,9 +215,9 @@ fn files_and_folders_are_read() {
     std::fs::write(&alone, format!("domain: d\n{limit}")).unwrap();
     let config = EnvoyConfig::load([&folder, &alone], EnvoyOptions::default()).unwrap();
     assert_eq!(config.domains(), 4);
-    let dump = config.dump();
+    let service = Service::of(config);
     for domain in ["a", "b", "d"] {
-        assert!(dump.contains(&format!("{domain}.user: unit=HOUR requests_per_unit=5")), "{dump}");
+        assert_eq!(service.says(domain, "user=x").await, Ok(5, Hour, 4), "{domain}");
     }
     let error = EnvoyConfig::load([folder.join("nothing")], EnvoyOptions::default()).unwrap_err();
     assert!(error.to_string().contains("the file cannot be read"), "{error}");

@@ -38,7 +38,7 @@ impl Service {
 
     pub(crate) fn start_at(port: u16, config: &Path, redis: Option<&str>, more: &[&str]) -> Self {
         let (config, grpc) = (config.display().to_string(), format!("127.0.0.1:{port}"));
-        let mut arguments = vec!["--config", &config, "--grpc", &grpc, "--http", "off"];
+        let mut arguments = vec!["--envoy-config", &config, "--grpc", &grpc, "--http", "off"];
         if !more.contains(&"--admin") {
             arguments.extend(["--admin", "off"]);
         }

@@ -1,4 +1,4 @@
-//! The files of envoyproxy/ratelimit: they are found by themselves, decided, shown to operators and compared.
+//! The files of envoyproxy/ratelimit: they are read, decided and shown to operators.
 
 use std::{fs, net::TcpStream};
 
@@ -44,7 +44,7 @@ fn a_file_with_a_domain_is_one_of_envoyproxy_and_operators_see_its_limits() {
     let token = "token-of-the-operator-77";
     let variables = [("PLIMSOLL_ADMIN_TOKEN", token)];
     let path = folder.to_str().unwrap();
-    let service = Service::start_with(&["--config", path], &variables);
+    let service = Service::start_with(&["--envoy-config", path], &variables);
     // The second request is denied by the tenant, and the user keeps a unit.
     let both = [("user", "alice"), ("tenant", "a")];
     assert_eq!([(); 2].map(|()| ask(&service, &both).status), [200, 429]);
@@ -73,7 +73,7 @@ fn the_switches_of_flags_and_of_the_table_act() {
     let limits = folder.join("shop.yaml");
     fs::write(&limits, LIMITS).unwrap();
     let settings = folder.join("settings.toml");
-    let text = "config = ['shop.yaml']\n[envoy]\ndecide = 'each'\nshadow-mode = false\n";
+    let text = "envoy-config = ['shop.yaml']\n[envoy]\ndecide = 'each'\nshadow-mode = false\n";
     fs::write(&settings, text).unwrap();
     let both = [("user", "alice"), ("tenant", "a")];
     let of_file = Service::start(&["--settings", settings.to_str().unwrap()]);
@@ -100,20 +100,20 @@ fn mistakes_are_found_before_the_start() {
     let path = folder.to_str().unwrap();
     let file = folder.join("shop.yaml");
     fs::write(&file, LIMITS).unwrap();
-    let (code, out, _) = output(&["--check", "--config", path]);
+    let (code, out, _) = output(&["--check", "--envoy-config", path]);
     let valid =
         "the settings and the limits are valid: 0 policies, 1 domain of envoyproxy/ratelimit\n";
     assert_eq!((code, &*out), (Some(0), valid));
-    let (code, out, _) = output(&["--lint-envoy", file.to_str().unwrap()]);
-    assert_eq!(code, Some(0));
-    assert!(out.contains("   = reason: ") && out.contains("shop.yaml:4"), "{out}");
     fs::write(&file, LIMITS.replace("minute", "minutes")).unwrap();
-    let (code, _, error) = output(&["--check", "--config", path]);
+    let (code, _, error) = output(&["--check", "--envoy-config", path]);
     assert!(code == Some(1) && error.contains("did you mean `minute`"), "{error}");
-    // A folder has one format.
-    fs::write(&file, LIMITS).unwrap();
-    fs::write(folder.join("own.toml"), "policies.a = '1/s'").unwrap();
-    let (code, _, error) = output(&["--check", "--config", path]);
-    assert!(code == Some(1) && error.contains("a folder for each format"), "{error}");
+    // The fields that have no effect are named.
+    let limits = LIMITS.replace("  - key: tenant", "  - key: tenant\n    detailed_metric: true");
+    fs::write(&file, limits).unwrap();
+    let (code, out, _) = output(&["--check", "--envoy-config", path]);
+    assert!(code == Some(0) && out.contains("warning: `detailed_metric` of the files"), "{out}");
+    // Files of the other format are not taken for files of plimsoll.
+    let (code, _, error) = output(&["--check", "--config", file.to_str().unwrap()]);
+    assert!(code == Some(1) && error.contains("`domain`"), "{error}");
     fs::remove_dir_all(folder).unwrap();
 }

@@ -95,7 +95,7 @@ async fn a_long_message_of_envoy_is_decided_and_one_that_is_too_long_is_out_of_r
     let limits = "domain: shop\ndescriptors:\n  - key: user\n    \
                   rate_limit: { unit: hour, requests_per_unit: 1 }\n";
     std::fs::write(folder.join("shop.yaml"), limits).unwrap();
-    let service = Service::start(&["--config", folder.to_str().unwrap()]);
+    let service = Service::start(&["--envoy-config", folder.to_str().unwrap()]);
     let mut client = RateLimitServiceClient::new(connect(&service).await);
     let request = |bytes: usize| {
         let entry = Entry { key: "user".to_owned(), value: "x".repeat(bytes) };

@@ -1,9 +1,9 @@
-//! The environments of published container files of envoyproxy/ratelimit. Each has the limits of its files, or the
-//! service does not start.
+//! The environments of published container files of envoyproxy/ratelimit, with which the service does not start, and the
+//! files that settings name.
 
 use std::{fs, path::Path};
 
-use plimsoll_testing::servers::{Server, directory};
+use plimsoll_testing::servers::directory;
 
 use crate::support::{Service, program};
 
@@ -33,104 +33,37 @@ fn check(variables: &[(&str, &str)], flags: &[&str]) -> (bool, String) {
     (output.status.success(), text)
 }
 
+/// The environments of docker-compose-example.yml of the project, and of the deployment of a service mesh.
 #[test]
-fn the_limits_of_a_published_container_file_are_in_force_and_shared() {
-    let (root, redis) = (root(), Server::start());
-    let url = format!("127.0.0.1:{}", redis.port);
-    // docker-compose-example.yml of the project, and the deployment of a service mesh.
+fn a_variable_of_theirs_says_what_to_set() {
+    let root = root();
+    let files = [("RUNTIME_ROOT", &*root), ("RUNTIME_SUBDIRECTORY", "ratelimit")];
     let example: &[(&str, &str)] = &[
         ("USE_STATSD", "true"),
-        ("STATSD_HOST", "statsd"),
-        ("STATSD_PORT", "9125"),
         ("LOG_LEVEL", "debug"),
         ("REDIS_SOCKET_TYPE", "tcp"),
-        ("REDIS_URL", &url),
-        ("RUNTIME_ROOT", &root),
-        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+        ("REDIS_URL", "redis:6379"),
         ("RUNTIME_WATCH_ROOT", "false"),
         ("CONFIG_TYPE", "FILE"),
         ("CONFIG_GRPC_XDS_NODE_ID", "test-node-id"),
-        ("CONFIG_GRPC_XDS_SERVER_URL", "ratelimit-xds-config-server:18000"),
     ];
     let mesh: &[(&str, &str)] = &[
-        ("LOG_LEVEL", "debug"),
         ("REDIS_SOCKET_TYPE", "tcp"),
-        ("REDIS_URL", &url),
+        ("REDIS_URL", "redis:6379"),
         ("USE_STATSD", "false"),
-        ("RUNTIME_ROOT", &root),
-        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
-        ("RUNTIME_WATCH_ROOT", "false"),
         ("RUNTIME_IGNOREDOTFILES", "true"),
         ("HOST", "::"),
         ("GRPC_HOST", "::"),
     ];
-    let services = [example, mesh].map(|variables| Service::start_with(&[], variables));
-    let [one, other] = &services;
-    assert_eq!([one, other, one, other].map(status), [200, 200, 200, 429]);
-    // The switches act too.
-    let shadow = Service::start_with(&[], &[mesh, &[("SHADOW_MODE", "true")]].concat());
-    assert_eq!(status(&shadow), 200);
-}
-
-#[test]
-fn each_kind_of_redis_is_named_in_their_way() {
-    let root = root();
-    for (variables, is_valid) in [
-        (&[("REDIS_URL", "127.0.0.1:1")][..], true),
-        (&[("REDIS_URL", "127.0.0.1:1"), ("REDIS_TLS", "true")], true),
-        (&[("REDIS_URL", "127.0.0.1:1"), ("REDIS_AUTH", "user:p@ss/w#rd")], true),
-        (&[("REDIS_URL", "127.0.0.1:1"), ("REDIS_AUTH", "p@ss/w#rd")], true),
-        (&[("REDIS_URL", "redis://127.0.0.1:1/")], true),
-        (&[("REDIS_URL", "/run/redis.sock"), ("REDIS_SOCKET_TYPE", "unix")], true),
-        (&[("REDIS_URL", "127.0.0.1:1,127.0.0.1:2"), ("REDIS_TYPE", "CLUSTER")], true),
-        (
-            &[
-                ("REDIS_URL", "main,127.0.0.1:1,127.0.0.1:2"),
-                ("REDIS_TYPE", "SENTINEL"),
-                ("REDIS_AUTH", "the-password"),
-                ("REDIS_SENTINEL_AUTH", "another"),
-            ],
-            true,
-        ),
-        (&[], false),
-        (&[("REDIS_URL", "main"), ("REDIS_TYPE", "sentinel")], false),
-        (&[("REDIS_URL", "127.0.0.1:1"), ("REDIS_TYPE", "ring")], false),
-        (&[("REDIS_URL", "127.0.0.1:1"), ("REDIS_TLS", "yes")], false),
-        (&[("REDIS_URL", "/run/redis.sock"), ("REDIS_AUTH", "the-password")], false),
-    ] {
-        let files = [("RUNTIME_ROOT", &*root), ("RUNTIME_SUBDIRECTORY", "ratelimit")];
+    for variables in [example, mesh] {
         let (passed, text) = check(&[&files, variables].concat(), &[]);
-        assert_eq!(passed, is_valid, "{variables:?}: {text}");
-        let expected = if is_valid { "1 domain of envoyproxy" } else { "allowed is" };
-        assert!(text.contains(expected), "{variables:?}: {text}");
-        assert!(!text.contains("the-password"), "{text}");
+        assert!(!passed && text.contains("\n  RUNTIME_ROOT: --envoy-config FOLDER"), "{text}");
+        assert!(text.contains("\n  REDIS_URL: --redis, "), "{text}");
     }
-    let redis = Server::start();
-    redis.ask::<()>("CONFIG SET requirepass p@ss/w#rd");
-    let url = format!("127.0.0.1:{}", redis.port);
-    let service = Service::start_with(
-        &[],
-        &[
-            ("RUNTIME_ROOT", &root),
-            ("RUNTIME_SUBDIRECTORY", "ratelimit"),
-            ("REDIS_URL", &url),
-            ("REDIS_AUTH", "p@ss/w#rd"),
-        ],
-    );
-    assert_eq!([(); 4].map(|()| status(&service)), [200, 200, 200, 429]);
-}
-
-#[test]
-fn a_variable_that_cannot_be_followed_says_what_to_set() {
-    let root = root();
-    let files = [
-        ("RUNTIME_ROOT", &*root),
-        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
-        ("REDIS_URL", "127.0.0.1:1"),
-    ];
     for (name, value, instead) in [
         ("CONFIG_TYPE", "GRPC_XDS_SOTW", "xDS is missing"),
         ("BACKEND_TYPE", "memcache", "--redis"),
+        ("REDIS_AUTH", "the-password", "the URL of --redis"),
         ("REDIS_PERSECOND", "true", "one Redis"),
         ("CACHE_KEY_PREFIX", "shop", "`prefix` in [store.redis]"),
         ("REDIS_TLS_CACERT", "/ca.pem", "SSL_CERT_FILE"),
@@ -139,28 +72,22 @@ fn a_variable_that_cannot_be_followed_says_what_to_set() {
         ("GRPC_UDS", "/tmp/ratelimit.sock", "--grpc"),
         ("GRPC_PORT", "9090", "--grpc"),
         ("PORT", "80", "--http"),
-        ("NEAR_LIMIT_RATIO", "80", "0 to 1"),
-        ("QUOTA_MODE", "on", "true or false"),
+        ("QUOTA_MODE", "true", "`quota-mode` in [envoy]"),
+        ("RESPONSE_DYNAMIC_METADATA", "true", "dynamic metadata is missing"),
+        ("LIMIT_RESPONSE_HEADERS_ENABLED", "true", "`enable_x_ratelimit_headers`"),
     ] {
         let (passed, text) = check(&[&files[..], &[(name, value)]].concat(), &[]);
-        assert!(!passed && text.contains(name) && text.contains(instead), "{name}: {text}");
+        let line = text.lines().find(|line| line.contains(&format!("  {name}: ")));
+        assert!(!passed && line.is_some_and(|line| line.contains(instead)), "{name}: {text}");
+        assert!(!text.contains("the-password"), "{text}");
     }
-    // Values that ask for nothing, and ports that are those of the flags.
-    let harmless = [
-        ("CONFIG_TYPE", "FILE"),
-        ("BACKEND_TYPE", "redis"),
-        ("REDIS_PERSECOND", "false"),
-        ("GRPC_PORT", "9090"),
-        ("PORT", "8080"),
-        ("NEAR_LIMIT_RATIO", "0.8"),
-    ];
-    let (passed, text) =
-        check(&[&files[..], &harmless[..]].concat(), &["--grpc", "127.0.0.1:9090"]);
-    assert!(passed, "{text}");
-    // All are named at once.
-    let two = [("GRPC_UDS", "/tmp/ratelimit.sock"), ("BACKEND_TYPE", "memcache")];
-    let (_, text) = check(&[&files[..], &two[..]].concat(), &[]);
-    assert!(text.contains("GRPC_UDS: ") && text.contains("BACKEND_TYPE: "), "{text}");
+    // The settings that they ask for.
+    let folder = Path::new(&root).join("ratelimit/config");
+    let limits = ["--envoy-config", folder.to_str().unwrap()];
+    let (passed, text) = check(&files, &limits);
+    assert!(passed && text.contains("1 domain") && text.contains("no effect"), "{text}");
+    let service = Service::start(&limits);
+    assert_eq!([(); 4].map(|()| status(&service)), [200, 200, 200, 429]);
 }
 
 #[test]
@@ -177,9 +104,6 @@ fn the_demo_policy_is_not_started_in_a_container_of_theirs() {
         let (passed, text) = check(&[variable], &[]);
         assert!(!passed && text.contains("allowed is"), "{variable:?}: {text}");
     }
-    // A folder that is not there.
-    let (passed, text) = check(&[("RUNTIME_ROOT", "/nowhere"), ("REDIS_URL", "127.0.0.1:1")], &[]);
-    assert!(!passed && text.contains("/nowhere/config"), "{text}");
     // Variables that containers have for other reasons.
     let common =
         [("PORT", "80"), ("HOST", "::"), ("LOG_LEVEL", "warn"), ("GRPC_PORT", "tcp://x:1")];
@@ -204,14 +128,14 @@ fn a_start_without_limits_is_an_error() {
     let path = folder.to_str().unwrap();
     let hidden = |name: &str| fs::write(folder.join(name), LIMITS).unwrap();
     hidden(".shop.yaml");
-    for flags in [&["--config", path][..], &["--envoy-config", path], &["--lint-envoy", path]] {
-        let (passed, text) = check(&[], flags);
+    for flags in [["--config", path], ["--envoy-config", path]] {
+        let (passed, text) = check(&[], &flags);
         assert!(!passed && text.contains("has no file"), "{flags:?}: {text}");
         assert!(text.contains("does not begin with a dot"), "{flags:?}: {text}");
     }
     fs::remove_file(folder.join(".shop.yaml")).unwrap();
     fs::write(folder.join("empty.yaml"), "# later\n").unwrap();
-    for flags in [["--config", path], ["--envoy-config", path], ["--lint-envoy", path]] {
+    for flags in [["--config", path], ["--envoy-config", path]] {
         assert!(!check(&[], &flags).0, "{flags:?}");
     }
     for list in ["config", "envoy-config"] {
@@ -247,16 +171,14 @@ fn no_file_of_a_folder_is_left_out() {
         assert!(text.contains("allowed are .toml, .yaml, .yml and .json"), "{text}");
         fs::remove_file(folder.join(name)).unwrap();
     }
-    // A folder has one format, and the error names the files of each.
+    // A file of envoyproxy/ratelimit is no file of plimsoll, whatever its name is.
     write("shop.conf", LIMITS);
     let (passed, text) = check(&[], &["--config", path]);
-    assert!(!passed && text.contains("a folder for each format"), "{text}");
-    assert!(text.contains("/shop.conf)") && text.contains("/a.toml, "), "{text}");
-    fs::remove_file(folder.join("a.toml")).unwrap();
-    fs::remove_file(folder.join("team/b.yaml")).unwrap();
-    write("team/other", &LIMITS.replace("shop", "other"));
+    assert!(!passed && text.contains("--envoy-config names the files of envoyproxy"), "{text}");
+    fs::remove_file(folder.join("shop.conf")).unwrap();
+    write("shop.yaml", LIMITS);
     let (passed, text) = check(&[], &["--config", path]);
-    assert!(passed && text.contains("2 domains"), "{text}");
+    assert!(!passed && text.contains("`domain`") && text.contains("/shop.yaml:1:1"), "{text}");
 }
 
 /// Without the number of instances, each of them admits the whole limit.

@@ -70,7 +70,7 @@ fn a_request_that_no_handler_ends_gets_a_problem_document() {
     let limits = "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 2}}]\n";
     std::fs::write(folder.join("shop.yaml"), limits).unwrap();
     let service =
-        Service::start(&["--request-timeout", "500ms", "--config", folder.to_str().unwrap()]);
+        Service::start(&["--request-timeout", "500ms", "--envoy-config", folder.to_str().unwrap()]);
     let mut stream = TcpStream::connect(&service.http).unwrap();
     let head = b"POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
     let reply = exchange(&mut stream, head).unwrap();

@@ -100,13 +100,11 @@ impl Draft11 {
 
 /// Appends texts with at most one allocation and without spare capacity, so that the text of one member
 /// becomes a header value without another one.
-#[inline(never)]
 fn push_all(text: &mut String, parts: &[&str]) {
     text.reserve_exact(parts.iter().map(|part| part.len()).sum());
     parts.iter().for_each(|part| text.push_str(part));
 }
 
-#[cold]
 fn policy_list(outcomes: Outcomes<'_>, secret: Option<PartitionSecret>) -> HeaderValue {
     let text = list(outcomes, |text, outcome| {
         let name = outcome.policy().name();
@@ -127,21 +125,13 @@ fn policy_list(outcomes: Outcomes<'_>, secret: Option<PartitionSecret>) -> Heade
     header_value(text)
 }
 
-/// Returns the partition key as a parameter, if there is a secret.
-#[inline]
+/// Returns the partition key as a parameter, if there is a secret: a Byte Sequence (RFC 9651, section 3.3.5).
 fn partition(outcome: Outcome<'_>, secret: Option<PartitionSecret>) -> String {
-    secret.map_or(String::new(), |secret| partition_under(outcome, secret))
-}
-
-/// Returns the partition key as a Byte Sequence (RFC 9651, section 3.3.5).
-#[inline(never)]
-fn partition_under(outcome: Outcome<'_>, PartitionSecret(secret): PartitionSecret) -> String {
-    let digest = outcome.charge().key().digest_with(secret);
-    format!(";pk=:{}:", STANDARD.encode(digest))
+    let digest = |PartitionSecret(secret)| outcome.charge().key().digest_with(secret);
+    secret.map_or(String::new(), |secret| format!(";pk=:{}:", STANDARD.encode(digest(secret))))
 }
 
 /// Concatenates the members of all outcomes that are not shadows.
-#[inline]
 fn list<'a>(
     outcomes: Outcomes<'a>,
     mut write_member: impl FnMut(&mut String, Outcome<'a>),
@@ -162,7 +152,6 @@ fn header_value(text: String) -> HeaderValue {
 }
 
 /// Returns the same members with no window longer than `max_seconds`.
-#[cold]
 fn cap_windows(members: &str, max_seconds: u64) -> String {
     let capped = members.split(", ").map(|member| {
         let Some((head, tail)) = member.split_once(";t=") else { return member.to_owned() };

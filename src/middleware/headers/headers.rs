@@ -144,7 +144,6 @@ impl Headers {
     }
 
     /// Returns the headers for a decision that admits the request.
-    #[inline]
     pub(in crate::middleware) fn for_decision(&self, decision: &Decision<'_>) -> ResponseHeaders {
         self.with(decision.outcomes(), decision.binding(), decision.time(), None)
     }
@@ -156,7 +155,6 @@ impl Headers {
     }
 
     /// Returns the headers for these outcomes. `retry_after` is the wait of a denial, in seconds.
-    #[inline]
     fn with(
         &self,
         outcomes: Outcomes<'_>,
@@ -187,16 +185,13 @@ pub(in crate::middleware) struct ResponseHeaders {
 }
 
 impl ResponseHeaders {
-    /// Returns whether there is nothing to add.
-    #[inline]
-    pub(in crate::middleware) fn is_empty(&self) -> bool {
-        self.draft11.is_none() && self.x_ratelimit.is_none()
-    }
-
     /// Adds the headers to those of inner layers: list members are appended, and `X-RateLimit-*` is
     /// replaced if this layer has fewer units left.
     pub(in crate::middleware) fn add_to(self, headers: &mut HeaderMap) {
         let (draft11, x_ratelimit) = (self.draft11.is_some(), self.x_ratelimit.is_some());
+        if !draft11 && !x_ratelimit {
+            return;
+        }
         headers.reserve(2 * usize::from(draft11) + 3 * usize::from(x_ratelimit) + LATER_HEADERS);
         // Both lookups come before the first insertion, because a lookup in an empty map costs
         // nothing and most maps are empty here.

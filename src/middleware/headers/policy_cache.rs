@@ -43,7 +43,6 @@ impl CachedPolicies {
 
 /// Returns the `RateLimit-Policy` of these outcomes. If this thread does not have it, `make`
 /// creates it.
-#[inline]
 pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> HeaderValue) -> HeaderValue {
     let Some(first) = shown(outcomes).next() else { return make() };
     let slot = slot(first.policy(), first.charge().quota());
@@ -62,7 +61,6 @@ pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> HeaderValue) -
 }
 
 /// Returns the slot of a policy under a quota.
-#[inline]
 fn slot(policy: &Policy, quota: &Quota) -> usize {
     // 2^64 divided by the golden ratio: the upper bits of a product depend on all bits of the limit.
     let hash = policy.id() ^ quota.limit().wrapping_mul(0x9e37_79b9_7f4a_7c15);

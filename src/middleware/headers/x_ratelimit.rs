@@ -1,6 +1,6 @@
 //! `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName};
 
 use super::value::{self, whole_seconds};
 use crate::{clock::Timestamp, decision::Outcome};
@@ -46,7 +46,6 @@ pub(super) struct XRateLimit {
 }
 
 impl XRateLimit {
-    #[inline]
     pub(super) fn new(outcome: Outcome<'_>, now: Timestamp, reset: ResetFormat) -> Self {
         let standing = outcome.standing();
         // Units in flight come back when work ends, which is not known.
@@ -61,15 +60,8 @@ impl XRateLimit {
     }
 
     pub(super) fn insert_into(self, headers: &mut HeaderMap) {
-        insert(headers, X_RATELIMIT_LIMIT, value::number(self.limit));
-        insert(headers, X_RATELIMIT_REMAINING, value::number(self.remaining));
-        insert(headers, X_RATELIMIT_RESET, value::number(self.reset));
+        headers.insert(X_RATELIMIT_LIMIT, value::number(self.limit));
+        headers.insert(X_RATELIMIT_REMAINING, value::number(self.remaining));
+        headers.insert(X_RATELIMIT_RESET, value::number(self.reset));
     }
-}
-
-/// Inserts a header. The three headers share this code, because a request that finds the caches cold
-/// pays for each line of code (`benches/request`).
-#[inline(never)]
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
-    headers.insert(name, value);
 }

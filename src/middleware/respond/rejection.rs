@@ -45,6 +45,7 @@ pub struct Rejection<'a> {
     kind: RejectionKind,
     denied: Option<&'a Denied<'a>>,
     retry_after: Option<u64>,
+    jitter: Duration,
     headers: HeaderMap,
 }
 
@@ -121,7 +122,11 @@ impl<'a> Rejection<'a> {
     }
 
     /// Creates the rejection of a denied request.
-    pub(super) fn denied_by(denied: &'a Denied<'_>, headers: &Headers, jitter: Duration) -> Self {
+    pub(in crate::middleware) fn denied_by(
+        denied: &'a Denied<'_>,
+        headers: &Headers,
+        jitter: Duration,
+    ) -> Self {
         let seconds = retry_after(denied);
         let jitter = if is_estimate(denied) { jitter.max(MIN_ESTIMATE_JITTER) } else { jitter };
         let wait = seconds.map(|seconds| with_jitter(seconds, jitter));
@@ -129,30 +134,35 @@ impl<'a> Rejection<'a> {
             true => RejectionKind::OverCapacity,
             false => RejectionKind::OverQuota,
         };
-        let mut rejection = Self::new(kind, Some(denied), wait);
+        let mut rejection = Self::new(kind, Some(denied), wait, jitter);
         headers.for_denied(denied).add_to(&mut rejection.headers);
         rejection
     }
 
     /// Creates the rejection of a request for which the store has failed.
-    pub(super) fn unavailable(jitter: Duration) -> Self {
+    pub(in crate::middleware) fn unavailable(jitter: Duration) -> Self {
         let wait = with_jitter(1, jitter);
-        Self::new(RejectionKind::Unavailable, None, Some(wait))
+        Self::new(RejectionKind::Unavailable, None, Some(wait), jitter)
     }
 
     /// Creates the rejection of a request without a peer address.
-    pub(super) fn no_peer() -> Self {
-        Self::new(RejectionKind::NoPeer, None, None)
+    pub(in crate::middleware) fn no_peer() -> Self {
+        Self::new(RejectionKind::NoPeer, None, None, Duration::ZERO)
     }
 
-    fn new(kind: RejectionKind, denied: Option<&'a Denied<'a>>, retry_after: Option<u64>) -> Self {
+    fn new(
+        kind: RejectionKind,
+        denied: Option<&'a Denied<'a>>,
+        retry_after: Option<u64>,
+        jitter: Duration,
+    ) -> Self {
         // The capacity is enough for all headers of a response, so that the map does not grow.
         let mut headers = HeaderMap::with_capacity(8);
         if let Some(seconds) = retry_after {
             headers.insert(RETRY_AFTER, number(seconds));
         }
         forbid_caching(&mut headers);
-        Self { kind, denied, retry_after, headers }
+        Self { kind, denied, retry_after, jitter, headers }
     }
 
     /// Returns the reason.
@@ -194,6 +204,15 @@ impl<'a> Rejection<'a> {
     #[must_use]
     pub fn headers(&self) -> &HeaderMap {
         &self.headers
+    }
+
+    pub(super) fn into_headers(self) -> HeaderMap {
+        self.headers
+    }
+
+    /// Returns the longest random part of the wait.
+    pub(super) fn jitter(&self) -> Duration {
+        self.jitter
     }
 
     /// Returns the response of a layer without a closure: a problem document (RFC 9457).

@@ -1,8 +1,8 @@
 //! The routing of requests to the nodes that have their slots.
 
-use std::{borrow::Borrow, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use redis::{ErrorKind, RedisError, Value};
+use redis::{ErrorKind, RedisError};
 use tokio::time::{Instant, sleep};
 
 use super::{Node, Topology};
@@ -10,10 +10,9 @@ use crate::{
     error::Effect,
     redis::{
         RedisConfig,
-        connection::Transport,
         error::{Failure, Redirect},
-        script::{ScriptBy, ScriptCall},
-        wire::{CallReply, WireCheck},
+        script::ScriptCall,
+        wire::CallReply,
     },
     runtime::SingleFlight,
     store::NodeId,
@@ -60,14 +59,6 @@ impl Cluster {
         Ok(self.refresh.run(|| Arc::clone(&self.topology).refresh()).await?)
     }
 
-    /// Returns the kind of the cluster, for logs.
-    pub(in crate::redis) fn kind(&self) -> &'static str {
-        match self.topology.transport() {
-            Transport::Tls => "cluster over TLS",
-            _ => "cluster",
-        }
-    }
-
     /// Returns the map of the slots.
     pub(in crate::redis) fn topology(&self) -> &Topology {
         &self.topology
@@ -109,10 +100,10 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the call fails, or is still redirected after the response timeout.
-    pub(in crate::redis) async fn run<C: Borrow<WireCheck>>(
+    pub(in crate::redis) async fn run(
         &self,
         slot: u16,
-        call: &ScriptCall<'_, C>,
+        call: &ScriptCall<'_>,
     ) -> Result<CallReply, Failure> {
         let deadline = Instant::now() + self.redirect_timeout;
         let mut ask: Option<Arc<Node>> = None;
@@ -122,10 +113,10 @@ impl Cluster {
                 Some(node) => (node, true),
                 None => (self.owner(slot).await?, false),
             };
-            let result = run_on(&node, call, is_asking).await;
+            let result = node.pool.run(call, is_asking).await;
             let Err(failure) = result else { return result };
             if failure.effect() == Effect::None {
-                call.sent_flag().mark_unsent();
+                call.sent_flag.mark_unsent();
             }
             let target = |address: &str| {
                 self.topology.redirect_target(&node, address).map_err(Failure::ServerError)
@@ -145,7 +136,7 @@ impl Cluster {
                 }
                 Some(Redirect::Ask(address)) => ask = target(&address)?,
                 // The checks of a batch are repeated one by one.
-                Some(Redirect::Later) if call.is_batch() => return Err(failure),
+                Some(Redirect::Later) if call.checks.len() > 1 => return Err(failure),
                 Some(Redirect::Later) => sleep(MOVING_SLOT_RETRY_DELAY).await,
                 None if failure.calls_for_another_node() && !was_refused => {
                     if self.successor(slot, &node).await.is_none() {
@@ -193,25 +184,6 @@ impl Cluster {
             None => Err(refreshed.err().unwrap_or_else(no_owner)),
         }
     }
-}
-
-/// Runs a call of the script on one node. A node to which an `ASK` redirects takes it only behind
-/// `ASKING`.
-async fn run_on<C: Borrow<WireCheck>>(
-    node: &Node,
-    call: &ScriptCall<'_, C>,
-    is_asking: bool,
-) -> Result<CallReply, Failure> {
-    let send = |by: ScriptBy| async move {
-        let (command, sent_flag) = (call.encode(by), call.sent_flag());
-        let parse = |value: Value| call.parse(&value);
-        if is_asking {
-            node.pool.send_asking(&command, sent_flag, parse).await
-        } else {
-            node.pool.send(&command, sent_flag, parse).await
-        }
-    };
-    node.script_loader.run(call.sent_flag(), send).await
 }
 
 fn no_owner() -> Failure {

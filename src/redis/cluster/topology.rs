@@ -20,9 +20,8 @@ use super::slots::{self, SLOT_COUNT, SlotRange};
 use crate::{
     redis::{
         RedisConfig,
-        connection::{Connector, Pool, ServerConnector, Transport},
+        connection::{Connector, Pool, ServerConnector},
         error::{Failure, SentFlag},
-        script::ScriptLoader,
     },
     store::NodeId,
     sync::RwLock,
@@ -83,11 +82,6 @@ impl Topology {
             let seeds: Vec<_> = self.seeds.iter().map(ServerConnector::address).collect();
             seeds.join(", ")
         })
-    }
-
-    /// Returns the kind of transport to the nodes.
-    pub(super) fn transport(&self) -> Transport {
-        self.seeds.first().map_or(Transport::Tcp, ServerConnector::transport)
     }
 
     /// Returns the node that has a slot, if it is known.
@@ -253,7 +247,6 @@ pub(super) struct Node {
     pub(super) id: NodeId,
     pub(super) host: String,
     pub(super) pool: Pool,
-    pub(super) script_loader: ScriptLoader,
 }
 
 impl Node {
@@ -265,7 +258,7 @@ impl Node {
         config: &RedisConfig,
     ) -> Self {
         let pool = Pool::new(Connector::Server(Box::new(connector)), config);
-        Self { id, host: host.to_owned(), pool, script_loader: ScriptLoader::default() }
+        Self { id, host: host.to_owned(), pool }
     }
 
     /// Asks this node which node has which slots.
@@ -275,7 +268,7 @@ impl Node {
     /// Returns an error if the request fails or the reply is not valid.
     async fn slot_ranges(&self) -> Result<Vec<SlotRange>, Failure> {
         let parse = |value| slots::is_slots_reply(&value).then_some(value);
-        let reply = self.pool.send(&cluster_slots(), &SentFlag::default(), parse).await?;
+        let reply = self.pool.send(&cluster_slots(), false, &SentFlag::default(), parse).await?;
         slots::parse(reply, &self.host).map_err(Failure::ServerError)
     }
 }

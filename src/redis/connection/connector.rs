@@ -5,7 +5,7 @@ use std::{io, pin::pin, sync::Arc, time::Duration};
 use redis::RedisError;
 use tokio::{task::JoinSet, time};
 
-use super::{Connection, SentinelConnector, ServerConnector, Transport, sentinel::first_ok};
+use super::{Connection, SentinelConnector, ServerConnector, sentinel::first_ok};
 use crate::{
     redis::{config::AppPool, error::Failure},
     runtime::TimeLimit,
@@ -59,36 +59,11 @@ impl Connector {
         }
     }
 
-    /// Returns the kind of the connector, for logs. It contains no address.
-    pub(in crate::redis) fn kind(&self) -> &'static str {
-        match self {
-            Self::Server(server) => match server.transport() {
-                Transport::Tcp => "single server",
-                Transport::Tls => "single server over TLS",
-                Transport::UnixSocket => "single server over a Unix socket",
-            },
-            Self::Sentinel(sentinel) => match sentinel.transport() {
-                Transport::Tls => "Sentinel, primary over TLS",
-                _ => "Sentinel",
-            },
-            Self::AppPool(_) => "single server of a bb8 pool",
-        }
-    }
-
     /// Returns the address of the server for errors, if it is known. It contains no user and no password.
     pub(in crate::redis) fn address(&self) -> Option<String> {
         match self {
             Self::Server(server) => Some(server.address()),
             Self::Sentinel(sentinel) => Some(sentinel.address()),
-            Self::AppPool(_) => None,
-        }
-    }
-
-    /// Returns the number of the database, if it is known.
-    pub(in crate::redis) fn database(&self) -> Option<i64> {
-        match self {
-            Self::Server(server) => Some(server.database()),
-            Self::Sentinel(sentinel) => Some(sentinel.database()),
             Self::AppPool(_) => None,
         }
     }

@@ -2,9 +2,9 @@
 //!
 //! - A [`Connector`] opens a [`Connection`]: to a server, to the primary that Sentinel names, or as
 //!   the application's bb8 pool does.
-//! - A [`Pool`] has a fixed number of [`PooledConnection`]s, each of which many requests share. One
-//!   that has ended is replaced in the task of a [`SingleFlight`](crate::runtime::SingleFlight), so no request opens a connection
-//!   of its own.
+//! - A [`Pool`] has a fixed number of connections, each of which many requests share. One that has ended is
+//!   replaced in the task of a [`SingleFlight`](crate::runtime::SingleFlight), so no request opens a connection of
+//!   its own.
 //! - When a request gets no reply in time, all connections of its pool are checked with a `PING`.
 //!
 //! The `ConnectionManager` of redis-rs also reconnects, but does not suffice: it never replaces a
@@ -16,19 +16,11 @@
 #[expect(clippy::module_inception, reason = "the type that the others are about")]
 mod connection;
 mod connector;
-mod dns;
 mod pool;
-mod pooled;
 mod sentinel;
 mod server;
 
-use self::{
-    connection::Connection,
-    pooled::{InFlight, PooledConnection},
-};
+use self::connection::Connection;
 pub(super) use self::{
-    connector::Connector,
-    pool::Pool,
-    sentinel::SentinelConnector,
-    server::{ServerConnector, Transport},
+    connector::Connector, pool::Pool, sentinel::SentinelConnector, server::ServerConnector,
 };

@@ -10,15 +10,18 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::ArcSwapOption;
 use redis::{Cmd, RedisError, Value};
 
-use super::{Connection, Connector, InFlight, PooledConnection};
+use super::{Connection, Connector};
 use crate::{
     redis::{
         RedisConfig,
         error::{Failure, SentFlag},
+        script::{ScriptBy, ScriptCall},
+        wire::CallReply,
     },
-    runtime::{TimeLimit, is_own_thread},
+    runtime::{RunningFlag, SingleFlight, TimeLimit, is_own_thread},
 };
 
 /// A fixed number of connections to one server, each shared by many requests.
@@ -33,6 +36,8 @@ pub(in crate::redis) struct Pool {
     connections: Box<[PooledConnection]>,
     of_threads: [PooledConnection; 1],
     next: AtomicUsize,
+    /// Set while a call sends the text of the script.
+    loading: RunningFlag,
     response_timeout: Duration,
 }
 
@@ -40,10 +45,15 @@ impl Pool {
     /// Creates a pool that opens its connections when they are needed.
     pub(in crate::redis) fn new(connector: Connector, config: &RedisConfig) -> Self {
         let connector = Arc::new(connector);
-        let pooled = |_| PooledConnection::new(&connector, config);
-        let connections = (0..config.connections).map(pooled).collect();
-        let (of_threads, response_timeout) = ([pooled(0)], config.response_timeout);
-        Self { connector, connections, of_threads, next: AtomicUsize::new(0), response_timeout }
+        let pooled = || PooledConnection::new(&connector, config);
+        Self {
+            connections: (0..config.connections).map(|_| pooled()).collect(),
+            of_threads: [pooled()],
+            next: AtomicUsize::new(0),
+            loading: RunningFlag::default(),
+            response_timeout: config.response_timeout,
+            connector,
+        }
     }
 
     /// Returns the connector, which describes the server.
@@ -63,6 +73,45 @@ impl Pool {
         Ok(())
     }
 
+    /// Runs a call of the script. A node of a cluster to which an `ASK` redirects takes it only behind `ASKING`.
+    ///
+    /// If several calls find the script missing, the first one sends its text. The others send the
+    /// digest once more, which arrives after that text, and send the text only if the script is
+    /// still missing. So no call waits for another one.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the call fails for another reason than a missing script.
+    pub(in crate::redis) async fn run(
+        &self,
+        call: &ScriptCall<'_>,
+        is_asking: bool,
+    ) -> Result<CallReply, Failure> {
+        let mut loading = None;
+        for _ in 0..2 {
+            match self.run_by(ScriptBy::Digest, call, is_asking).await {
+                Err(failure) if failure.is_missing_script() => call.sent_flag.mark_unsent(),
+                result => return result,
+            }
+            loading = self.loading.set();
+            if loading.is_some() {
+                break;
+            }
+        }
+        let result = self.run_by(ScriptBy::Text, call, is_asking).await;
+        drop(loading);
+        result
+    }
+
+    async fn run_by(
+        &self,
+        by: ScriptBy,
+        call: &ScriptCall<'_>,
+        is_asking: bool,
+    ) -> Result<CallReply, Failure> {
+        self.send(&call.encode(by), is_asking, call.sent_flag, |value| call.parse(&value)).await
+    }
+
     /// Sends a command over one of the connections and parses its reply.
     ///
     /// `parse` returns `None` for a value that cannot be the reply to this command. The connection
@@ -76,32 +125,29 @@ impl Pool {
     pub(in crate::redis) async fn send<T>(
         &self,
         command: &Cmd,
+        is_asking: bool,
         sent_flag: &SentFlag,
         parse: impl FnOnce(Value) -> Option<T>,
     ) -> Result<T, Failure> {
         let (pooled, connection) = self.next_connection().await?;
         let mut redis = connection.redis.clone();
-        let in_flight = InFlight::start(self.of_caller(), pooled, &connection, sent_flag);
-        let reply = self.in_time(redis.send_packed_command(command), sent_flag).await;
-        in_flight.finish(reply, parse)
-    }
-
-    /// Sends a command to a cluster node behind `ASKING`, and parses its reply as
-    /// [`send`](Self::send) does.
-    pub(in crate::redis) async fn send_asking<T>(
-        &self,
-        command: &Cmd,
-        sent_flag: &SentFlag,
-        parse: impl FnOnce(Value) -> Option<T>,
-    ) -> Result<T, Failure> {
-        let (pooled, connection) = self.next_connection().await?;
-        let mut redis = connection.redis.clone();
-        let mut pipeline = redis::pipe();
-        pipeline.cmd("ASKING");
-        pipeline.add_command(command.clone());
-        let in_flight = InFlight::start(self.of_caller(), pooled, &connection, sent_flag);
-        let replies = self.in_time(redis.send_packed_commands(&pipeline, 0, 2), sent_flag).await;
-        let reply = replies.map(|replies| replies.into_iter().next_back().unwrap_or(Value::Nil));
+        sent_flag.mark_sent();
+        let in_flight = InFlight {
+            pool: self.of_caller(),
+            pooled,
+            connection: &connection,
+            is_answered: false,
+        };
+        let reply = async {
+            if !is_asking {
+                return redis.send_packed_command(command).await;
+            }
+            let mut pipeline = redis::pipe();
+            pipeline.cmd("ASKING").add_command(command.clone());
+            let replies = redis.send_packed_commands(&pipeline, 1, 1).await?;
+            Ok(replies.into_iter().next().unwrap_or(Value::Nil))
+        };
+        let reply = self.in_time(reply, sent_flag).await;
         in_flight.finish(reply, parse)
     }
 
@@ -170,4 +216,167 @@ impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").field("connections", &self.connections.len()).finish_non_exhaustive()
     }
+}
+
+/// One connection of a [`Pool`]. It is replaced when it has ended.
+struct PooledConnection {
+    connector: Arc<Connector>,
+    current: Arc<ArcSwapOption<Connection>>,
+    connecting: SingleFlight<Failure>,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+}
+
+impl PooledConnection {
+    /// Creates it without a connection, which the first request opens.
+    fn new(connector: &Arc<Connector>, config: &RedisConfig) -> Self {
+        Self {
+            connector: Arc::clone(connector),
+            current: Arc::default(),
+            connecting: SingleFlight::new(),
+            connect_timeout: config.connect_timeout,
+            response_timeout: config.response_timeout,
+        }
+    }
+
+    /// Returns the connection, if it is open.
+    fn connection(&self) -> Option<Arc<Connection>> {
+        self.current.load_full().filter(|connection| connection.is_open())
+    }
+
+    /// Returns the connection, if it is open. If its end may have gone unnoticed, it is first
+    /// tested with a `PING`.
+    async fn checked_connection(&self) -> Option<Arc<Connection>> {
+        let connection = self.connection()?;
+        let needs_check = !self.connector.notices_disconnection() && connection.liveness.is_idle();
+        let is_open = !needs_check || connection.check(self.response_timeout).await;
+        is_open.then_some(connection)
+    }
+
+    /// Returns the connection, and opens one if none is open.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if connecting fails or takes longer than the connect timeout, or has failed recently.
+    async fn connect(&self) -> Result<Arc<Connection>, Failure> {
+        self.connecting.run(|| self.replace_connection()).await?;
+        self.connection().ok_or_else(|| {
+            let message = "the new connection has ended at once";
+            let error = io::Error::new(io::ErrorKind::ConnectionAborted, message);
+            Failure::Unreachable(error.into())
+        })
+    }
+
+    /// Starts to open a connection without waiting for it.
+    fn start_connecting(&self) {
+        self.connecting.start(|| self.replace_connection());
+    }
+
+    /// Delays the next connection, because the last one was useless.
+    fn back_off(&self, failure: Failure) {
+        self.connecting.fail(failure);
+    }
+
+    /// Starts a health check of the connection.
+    fn start_check(&self) {
+        if let Some(connection) = self.connection() {
+            connection.start_check(self.response_timeout);
+        }
+    }
+
+    /// Returns whether the connection has ended, or could not be opened.
+    fn is_lost(&self) -> bool {
+        match &*self.current.load() {
+            Some(connection) => !connection.is_open(),
+            None => self.connecting.failure().is_some(),
+        }
+    }
+
+    fn replace_connection(&self) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
+        let (connector, current) = (Arc::clone(&self.connector), Arc::clone(&self.current));
+        let connect_timeout = self.connect_timeout;
+        async move {
+            // The operation before this one may have opened a connection meanwhile.
+            if current.load().as_ref().is_some_and(|connection| connection.is_open()) {
+                return Ok(());
+            }
+            let connection = connector.connect_within(connect_timeout).await?;
+            current.store(Some(Arc::new(connection)));
+            Ok(())
+        }
+    }
+}
+
+/// A request that waits for its reply. Its result updates the state of the connection.
+///
+/// If it is dropped without a reply, because the caller has stopped waiting or the response timeout
+/// has passed, all connections of the pool are checked, because they lead to the same server.
+struct InFlight<'p> {
+    /// All connections of the pool.
+    pool: &'p [PooledConnection],
+    pooled: &'p PooledConnection,
+    connection: &'p Connection,
+    is_answered: bool,
+}
+
+impl InFlight<'_> {
+    /// Parses the reply, and updates the state of the connection.
+    ///
+    /// `parse` returns `None` for a value that cannot be the reply to this request.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no reply, if it is an error, or if it may belong to another request.
+    fn finish<T>(
+        mut self,
+        reply: Result<Value, RedisError>,
+        parse: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<T, Failure> {
+        let liveness = &self.connection.liveness;
+        let reply = reply.and_then(Value::extract_error).map_err(Failure::of_request);
+        let result = match reply.map(parse) {
+            Ok(None) => Err(Failure::NotOurs),
+            // Another request has received a wrong reply meanwhile, so this reply may be wrong,
+            // too.
+            Ok(Some(_)) | Err(Failure::ServerError(_)) if liveness.is_desynchronized() => {
+                Err(Failure::NotOurs)
+            }
+            Ok(Some(reply)) => Ok(reply),
+            Err(failure) => Err(failure),
+        };
+        match &result {
+            Ok(_) => liveness.record_reply(),
+            Err(Failure::NotOurs) => {
+                if liveness.desynchronize() {
+                    // A server that always sends wrong replies must not get a new connection for
+                    // each request.
+                    self.pooled.back_off(Failure::Unreachable(desynchronized()));
+                }
+            }
+            Err(failure) if failure.ends_connection() => {
+                liveness.close();
+                if let Failure::ServerError(_) = failure {
+                    // The server will refuse requests on a new connection, too.
+                    self.pooled.back_off(failure.clone());
+                }
+            }
+            Err(Failure::ServerError(_)) => liveness.record_reply(),
+            Err(_) => return result,
+        }
+        self.is_answered = true;
+        result
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.pool.iter().for_each(PooledConnection::start_check);
+        }
+    }
+}
+
+fn desynchronized() -> RedisError {
+    let message = "the last connection replied to a request that was not sent";
+    io::Error::new(io::ErrorKind::InvalidData, message).into()
 }

@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use redis::{Cmd, ErrorKind, RedisError, Value};
 use tokio::task::JoinSet;
 
-use super::{Connection, ServerConnector, Transport};
+use super::{Connection, ServerConnector};
 use crate::redis::RedisConfig;
 
 /// A connector to the primary that Sentinel names.
@@ -57,16 +57,6 @@ impl SentinelConnector {
     pub(super) fn address(&self) -> String {
         let sentinels: Vec<_> = self.sentinels.iter().map(ServerConnector::address).collect();
         format!("the primary {} of the sentinels {}", self.primary.name, sentinels.join(", "))
-    }
-
-    /// Returns the number of the database.
-    pub(super) fn database(&self) -> i64 {
-        self.primary.connector.database()
-    }
-
-    /// Returns the kind of transport to the primary.
-    pub(super) fn transport(&self) -> Transport {
-        self.primary.connector.transport()
     }
 
     /// Connects to the primary.

@@ -1,14 +1,19 @@
 //! The connector to the server at an address.
 
-use std::sync::Arc;
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    ProtocolVersion, PushInfo, PushKind, RedisError,
+    ProtocolVersion, PushInfo, PushKind, RedisError, RedisFuture, io::AsyncDNSResolver,
 };
+use tokio::{net::lookup_host, time::timeout};
 
-use super::{Connection, connection::Liveness, dns::Resolver};
-use crate::redis::RedisConfig;
+use super::{Connection, connection::Liveness};
+use crate::{
+    redis::RedisConfig,
+    runtime::{FlightError, SingleFlight},
+    sync::Mutex,
+};
 
 /// The maximum number of requests that a connection queues. Further requests wait until there is
 /// room.
@@ -19,15 +24,6 @@ const MAX_QUEUED_REQUESTS: usize = 1_024;
 pub(in crate::redis) struct ServerConnector {
     client: Client,
     options: AsyncConnectionConfig,
-    resolver: Resolver,
-}
-
-/// The kind of transport of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::redis) enum Transport {
-    Tcp,
-    Tls,
-    UnixSocket,
 }
 
 impl ServerConnector {
@@ -43,14 +39,10 @@ impl ServerConnector {
         if user.is_some_and(|(user, _)| user.contains(['/', '?', '#'])) {
             return Err((ErrorKind::InvalidClientConfig, "a part is not percent-encoded").into());
         }
-        Self::new(url.into_connection_info()?, config, Resolver::default())
+        Self::new(url.into_connection_info()?, config)
     }
 
-    fn new(
-        info: ConnectionInfo,
-        config: &RedisConfig,
-        resolver: Resolver,
-    ) -> Result<Self, RedisError> {
+    fn new(info: ConnectionInfo, config: &RedisConfig) -> Result<Self, RedisError> {
         // With RESP3, redis-rs reports the end of a connection, so that no request is sent over a
         // connection that has ended. Redis supports RESP3 since version 6.0.
         // From version 7.2 on, the name of the library is one more right that a user may lack: Redis
@@ -66,13 +58,13 @@ impl ServerConnector {
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(MAX_QUEUED_REQUESTS)
-            .set_dns_resolver(resolver.clone());
+            .set_dns_resolver(Resolver::default());
         let client = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
             tls::client(info, config)?
         } else {
             Client::open(info)?
         };
-        Ok(Self { client, options, resolver })
+        Ok(Self { client, options })
     }
 
     /// Returns a connector with the same user, password and TLS settings for another address.
@@ -92,7 +84,7 @@ impl ServerConnector {
             },
             _ => ConnectionAddr::Tcp(host.into(), port),
         };
-        Self::new(info.set_addr(address), config, self.resolver.clone())
+        Self::new(info.set_addr(address), config)
     }
 
     /// Returns the host of the address, empty for a Unix socket.
@@ -111,20 +103,6 @@ impl ServerConnector {
             }
             ConnectionAddr::Unix(path) => path.display().to_string(),
             _ => String::new(),
-        }
-    }
-
-    /// Returns the number of the database.
-    pub(super) fn database(&self) -> i64 {
-        self.client.get_connection_info().redis_settings().db()
-    }
-
-    /// Returns the kind of transport.
-    pub(in crate::redis) fn transport(&self) -> Transport {
-        match self.client.get_connection_info().addr() {
-            ConnectionAddr::TcpTls { .. } => Transport::Tls,
-            ConnectionAddr::Unix(_) => Transport::UnixSocket,
-            _ => Transport::Tcp,
         }
     }
 
@@ -150,6 +128,53 @@ impl ServerConnector {
 /// Returns host and port as text. An IPv6 address is put in brackets.
 fn address_text(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// The time after which a resolution has failed, and another one starts: one that hangs may notice only
+/// seconds later that the name server is back. Its thread may hang until the system's resolver gives up,
+/// usually after 30 seconds, so at most 30 threads hang for a server.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A resolver of the name of one server. Connections that are opened at the same time share a resolution, so a
+/// name server that hangs does not take all of tokio's threads for blocking work (`tests/faults/names.rs`).
+#[derive(Clone)]
+struct Resolver {
+    resolution: Arc<SingleFlight<String>>,
+    found: Arc<Mutex<Vec<SocketAddr>>>,
+}
+
+impl Default for Resolver {
+    fn default() -> Self {
+        Self { resolution: Arc::new(SingleFlight::new()), found: Arc::default() }
+    }
+}
+
+impl AsyncDNSResolver for Resolver {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        host: &'b str,
+        port: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        let address = (host.to_owned(), port);
+        let found = Arc::clone(&self.found);
+        let resolution = async move {
+            match timeout(RESOLVE_TIMEOUT, lookup_host(address)).await {
+                Ok(Ok(addresses)) => *found.lock() = addresses.collect(),
+                Ok(Err(error)) => return Err(error.to_string()),
+                Err(_) => return Err("the name server does not answer".to_owned()),
+            }
+            Ok(())
+        };
+        Box::pin(async move {
+            match self.resolution.run(|| resolution).await {
+                Ok(()) => Ok(Box::new(self.found.lock().clone().into_iter()) as Box<_>),
+                Err(FlightError::Failed(message)) => Err(io::Error::other(message).into()),
+                Err(_) => {
+                    Err(io::Error::other("the runtime ended before the resolution did").into())
+                }
+            }
+        })
+    }
 }
 
 /// The seam of the feature `redis-tls`.
@@ -184,5 +209,25 @@ mod tls {
     /// Returns an error, because this crate was built without TLS.
     pub(super) fn client(_: ConnectionInfo, _: &RedisConfig) -> Result<Client, RedisError> {
         Err((ErrorKind::InvalidClientConfig, "TLS needs the feature redis-tls").into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn addresses_and_names_are_resolved() {
+        for host in ["127.0.0.1", "::1", "localhost"] {
+            let resolver = Resolver::default();
+            let found: Vec<_> = resolver.resolve(host, 7).await.expect("known").collect();
+            assert!(!found.is_empty());
+            assert!(found.iter().all(|address| address.ip().is_loopback() && address.port() == 7));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_not_found_is_an_error() {
+        assert!(Resolver::default().resolve("\0", 7).await.is_err());
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::{BreakerConfig, CallOutcome, Permit, SharedBreaker};
+use super::{BreakerConfig, SharedBreaker, machine::Permit};
 use crate::{
     policy::Charge,
     store::{BreakerStatus, NodeId, Request, Status, Store},
@@ -33,8 +33,8 @@ pub(in crate::remote) struct Breakers {
     only: Arc<SharedBreaker>,
     /// At most [`MAX_BREAKERS`].
     others: RwLock<HashMap<NodeId, Arc<SharedBreaker>>>,
-    /// The number of breakers that are not closed.
-    not_closed: Arc<AtomicUsize>,
+    /// The number of breakers that are open.
+    open: Arc<AtomicUsize>,
 }
 
 /// The permits of a request: one for each node that it depends on. The first one is kept in place,
@@ -48,72 +48,55 @@ pub(in crate::remote) struct NodePermit {
     pub(in crate::remote) permit: Permit,
 }
 
+impl NodePermit {
+    /// Requests the permit of a call that starts at `start`. Returns `None` if the breaker rejects it.
+    pub(in crate::remote) fn try_acquire(
+        breaker: Arc<SharedBreaker>,
+        start: Instant,
+    ) -> Option<Self> {
+        let permit = breaker.try_acquire(start)?;
+        Some(Self { breaker, permit })
+    }
+}
+
 impl Breakers {
     pub(in crate::remote) fn new(config: BreakerConfig) -> Self {
-        let not_closed = Arc::<AtomicUsize>::default();
-        let only = SharedBreaker::new(config, NodeId::ONLY, Arc::clone(&not_closed));
-        Self { config, only: Arc::new(only), others: RwLock::default(), not_closed }
+        let open = Arc::<AtomicUsize>::default();
+        let only = SharedBreaker::new(config, NodeId::ONLY, Arc::clone(&open));
+        Self { config, only: Arc::new(only), others: RwLock::default(), open }
     }
 
     /// Returns whether a breaker of this request certainly rejects it. Takes no lock while all
     /// breakers are closed.
     #[inline]
     pub(in crate::remote) fn rejects(&self, store: &dyn Store, request: Request<'_>) -> bool {
-        self.any_is_not_closed()
-            && request.charges().any(|charge| self.rejects_charge(store, charge))
-    }
-
-    /// Returns whether the breaker of the node of this charge rejects all calls.
-    #[inline]
-    pub(in crate::remote) fn rejects_charge(&self, store: &dyn Store, charge: &Charge<'_>) -> bool {
-        self.any_is_not_closed()
-            && match store.node(charge) {
+        self.any_is_open()
+            && request.charges().any(|charge| match store.node(charge) {
                 NodeId::ONLY => self.only.rejects_all(),
                 node => self.get(node).rejects_all(),
-            }
+            })
     }
 
     /// Returns whether the breaker of the node of this charge is open. The replay sends the units of a key only once,
     /// so it sends none while the breaker is open.
     pub(in crate::remote) fn is_open(&self, store: &dyn Store, charge: &Charge<'_>) -> bool {
-        self.any_is_not_closed()
-            && match store.node(charge) {
-                NodeId::ONLY => self.only.is_open(),
-                node => self.get(node).is_open(),
-            }
+        self.any_is_open() && self.get(store.node(charge)).is_open()
     }
 
-    /// Requests a permit from the breaker of each node that the request depends on. If a breaker
-    /// rejects the request, the permits of the others are returned, and `last_resort` may still
-    /// give one.
-    ///
-    /// An `urgent` request is not subject to the limits of calls in flight.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Rejected`] if a breaker rejects the request.
-    pub(in crate::remote) fn try_acquire(
+    /// Returns the breakers of the nodes that a request depends on, each once.
+    pub(in crate::remote) fn of(
         &self,
         store: &dyn Store,
         request: Request<'_>,
-        start: Instant,
-        is_urgent: bool,
-        last_resort: impl Fn(&Arc<SharedBreaker>) -> Option<Permit>,
-    ) -> Result<Permits, Rejected> {
-        let mut permits = Permits::new();
-        for breaker in self.of(store, request) {
-            let permit = breaker.try_acquire(start, is_urgent);
-            match permit.or_else(|| last_resort(&breaker)) {
-                Some(permit) => permits.push(NodePermit { breaker, permit }),
-                None => {
-                    for NodePermit { breaker, permit } in permits {
-                        breaker.record(permit, start, CallOutcome::Unknown);
-                    }
-                    return Err(Rejected);
-                }
+    ) -> SmallVec<[Arc<SharedBreaker>; 1]> {
+        let mut breakers = SmallVec::<[Arc<SharedBreaker>; 1]>::new();
+        for charge in request.charges() {
+            let node = store.node(charge);
+            if !breakers.iter().any(|breaker| breaker.node() == node) {
+                breakers.push(self.get(node));
             }
         }
-        Ok(permits)
+        breakers
     }
 
     /// Drops the breaker of a node that has left the store.
@@ -124,35 +107,18 @@ impl Breakers {
     /// Adds the state of the breakers to the status of the store.
     pub(in crate::remote) fn add_to(&self, status: Status) -> Status {
         let breakers = self.all();
-        let states = breakers.iter().map(|breaker| breaker.status());
-        let is_open = |state: &BreakerStatus| {
-            matches!(state, BreakerStatus::Open { .. } | BreakerStatus::HalfOpen)
-        };
-        let open = states.clone().filter(is_open).count();
-        let worst = states.max_by_key(|state| match state {
-            BreakerStatus::Closed => (0, None),
-            BreakerStatus::Recovering => (1, None),
-            BreakerStatus::HalfOpen => (2, None),
-            BreakerStatus::Open { elapsed, .. } => (3, Some(*elapsed)),
-        });
+        let open = breakers.iter().filter(|breaker| breaker.is_open()).count();
+        let worst =
+            breakers.iter().map(|breaker| breaker.status()).max_by_key(|status| match status {
+                BreakerStatus::Closed => None,
+                BreakerStatus::Open { elapsed, .. } => Some(*elapsed),
+            });
         Status { breaker: worst.or(status.breaker), open_breakers: open, ..status }
     }
 
     /// Ends the probers of all breakers.
     pub(in crate::remote) fn stop(&self) {
-        self.all().iter().for_each(|breaker| breaker.stop());
-    }
-
-    /// Returns the breakers of the nodes that a request depends on, each once.
-    fn of(&self, store: &dyn Store, request: Request<'_>) -> SmallVec<[Arc<SharedBreaker>; 1]> {
-        let mut breakers = SmallVec::<[Arc<SharedBreaker>; 1]>::new();
-        for charge in request.charges() {
-            let node = store.node(charge);
-            if !breakers.iter().any(|breaker| breaker.node() == node) {
-                breakers.push(self.get(node));
-            }
-        }
-        breakers
+        self.all().iter().for_each(|breaker| breaker.prober.stop());
     }
 
     fn get(&self, node: NodeId) -> Arc<SharedBreaker> {
@@ -167,17 +133,17 @@ impl Breakers {
         let mut others = self.others.write();
         // Most of so many nodes have left.
         if others.len() >= MAX_BREAKERS {
-            others.retain(|_, breaker| breaker.status() != BreakerStatus::Closed);
+            others.retain(|_, breaker| breaker.is_open());
         }
         if others.len() >= MAX_BREAKERS {
             return Arc::clone(&self.only);
         }
-        let new = || SharedBreaker::new(self.config, node, Arc::clone(&self.not_closed));
+        let new = || SharedBreaker::new(self.config, node, Arc::clone(&self.open));
         Arc::clone(others.entry(node).or_insert_with(|| Arc::new(new())))
     }
 
-    fn any_is_not_closed(&self) -> bool {
-        self.not_closed.load(Ordering::Relaxed) > 0
+    fn any_is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0
     }
 
     fn all(&self) -> Vec<Arc<SharedBreaker>> {
@@ -186,14 +152,9 @@ impl Breakers {
     }
 }
 
-/// The rejection of a request by a breaker.
-pub(in crate::remote) struct Rejected;
-
 #[cfg(test)]
 mod tests {
-    use std::{slice, time::Duration};
-
-    use super::*;
+    use super::{super::CallOutcome, *};
     use crate::{
         policy::{Charge, Policy},
         quota::Quota,
@@ -218,11 +179,12 @@ mod tests {
         Policy::new("p", Quota::per_minute(10)).expect("valid")
     }
 
-    fn permits(breakers: &Breakers, store: &Nodes, nodes: &[u32]) -> Result<Permits, Rejected> {
+    fn permits(breakers: &Breakers, nodes: &[u32]) -> Option<Permits> {
         let policy = policy();
         let charges: Vec<_> =
             nodes.iter().map(|node| policy.charge("alice", u64::from(*node))).collect();
-        breakers.try_acquire(store, Request::Acquire(&charges), Instant::now(), false, |_| None)
+        let breakers = breakers.of(&Nodes, Request::Acquire(&charges)).into_iter();
+        breakers.map(|breaker| NodePermit::try_acquire(breaker, Instant::now())).collect()
     }
 
     fn record(permits: Permits, outcome: CallOutcome) {
@@ -231,66 +193,35 @@ mod tests {
         }
     }
 
+    fn fail(breakers: &Breakers, node: u32) {
+        for _ in 0..10 {
+            record(permits(breakers, &[node]).expect("closed"), CallOutcome::Failure);
+        }
+    }
+
     #[test]
     fn a_request_needs_the_permits_of_all_of_its_nodes() {
-        let (store, breakers) = (Nodes, Breakers::new(BreakerConfig::default()));
-        for _ in 0..10 {
-            let failed = permits(&breakers, &store, &[3]).ok().expect("closed");
-            record(failed, CallOutcome::Failure);
-        }
-        assert!(permits(&breakers, &store, &[3]).is_err());
-        assert!(permits(&breakers, &store, &[1, 3]).is_err());
-        assert_eq!(permits(&breakers, &store, &[1, 2, 1]).ok().expect("closed").len(), 2);
+        let breakers = Breakers::new(BreakerConfig::default());
+        fail(&breakers, 3);
+        assert!(permits(&breakers, &[3]).is_none());
+        assert!(permits(&breakers, &[1, 3]).is_none());
+        assert_eq!(permits(&breakers, &[1, 2, 1]).expect("closed").len(), 2);
         let status = breakers.add_to(Status::default());
         assert!(matches!(status.breaker, Some(BreakerStatus::Open { .. })), "{status:?}");
         assert_eq!(status.open_breakers, 1);
     }
 
     #[test]
-    fn a_rejected_request_returns_its_permits() {
-        let (store, breakers) = (Nodes, Breakers::new(BreakerConfig::default()));
-        for node in [1, 2] {
-            for _ in 0..10 {
-                let failed = permits(&breakers, &store, &[node]).ok().expect("closed");
-                record(failed, CallOutcome::Failure);
-            }
-        }
-        // Node 1 is half-open, and lets one call through at a time.
-        let half_open = breakers.get(NodeId(1));
-        let later = Instant::now() + Duration::from_secs(1);
-        let probe = half_open.try_probe(later).expect("it is due");
-        half_open.record(probe, later, CallOutcome::Success);
-        let later = later + Duration::from_millis(1);
-        let policy = policy();
-        let both = [policy.charge("alice", 1), policy.charge("alice", 2)];
-        let of = |charges: &[Charge<'_>]| {
-            breakers.try_acquire(&store, Request::Acquire(charges), later, false, |_| None)
-        };
-        for _ in 0..3 {
-            assert!(of(&both).is_err(), "node 2 is open");
-        }
-        let held = of(slice::from_ref(&both[0])).ok().expect("no permit is left behind");
-        assert!(of(slice::from_ref(&both[0])).is_err(), "one at a time");
-        drop(held);
-    }
-
-    #[test]
     fn breakers_of_nodes_that_have_left_are_dropped() {
-        let (store, breakers) = (Nodes, Breakers::new(BreakerConfig::default()));
-        let fail = |node| {
-            for _ in 0..10 {
-                let failed = permits(&breakers, &store, &[node]).ok().expect("closed");
-                record(failed, CallOutcome::Failure);
-            }
-        };
-        fail(1);
+        let breakers = Breakers::new(BreakerConfig::default());
+        fail(&breakers, 1);
         for node in 2..3 * MAX_BREAKERS as u32 {
-            assert!(permits(&breakers, &store, &[node]).is_ok());
+            assert!(permits(&breakers, &[node]).is_some());
             assert!(breakers.all().len() <= 1 + MAX_BREAKERS);
         }
         assert_eq!(breakers.add_to(Status::default()).open_breakers, 1, "the open one is kept");
         breakers.remove(NodeId(1));
         assert_eq!(breakers.add_to(Status::default()).open_breakers, 0);
-        assert!(!breakers.any_is_not_closed(), "it is no longer counted");
+        assert!(!breakers.any_is_open(), "it is no longer counted");
     }
 }

@@ -7,14 +7,9 @@ use std::time::Duration;
 ///
 /// - **Closed**, the first state: every call goes to the store. The breaker opens when
 ///   [`consecutive`](Self::consecutive) calls fail without a success in between, or when
-///   [`failures_percent`](Self::failures_percent) of the calls within [`window`](Self::window)
-///   fail.
+///   [`failures_percent`](Self::failures_percent) of the calls of a [`window`](Self::window) have failed.
 /// - **Open**: no call goes to the store. A background task probes the store every
-///   [`open`](Self::open).
-/// - **Half-open**, during a probe and after a successful one: after it, one call at a time goes to the
-///   store.
-/// - **Recovering**, after a successful call: two calls at a time go to the store, and one more
-///   with each success. After [`ramp`](Self::ramp) the breaker closes.
+///   [`open`](Self::open). The breaker closes with the first probe that succeeds.
 ///
 /// # Examples
 ///
@@ -33,7 +28,6 @@ pub struct BreakerConfig {
     pub(super) consecutive: u32,
     pub(super) slow: Duration,
     pub(super) open: Duration,
-    pub(super) ramp: Duration,
 }
 
 impl Default for BreakerConfig {
@@ -45,21 +39,20 @@ impl Default for BreakerConfig {
             consecutive: 10,
             slow: Duration::from_millis(40),
             open: Duration::from_millis(500),
-            ramp: Duration::from_secs(1),
         }
     }
 }
 
 impl BreakerConfig {
-    /// Sets the time for which a call counts towards [`failures_percent`](Self::failures_percent). The
-    /// default is 10 s.
+    /// Sets the time after which the calls are counted anew for
+    /// [`failures_percent`](Self::failures_percent). The default is 10 s.
     #[must_use]
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window;
         self
     }
 
-    /// Sets the minimum number of calls within the window for which
+    /// Sets the minimum number of calls of a window from which on
     /// [`failures_percent`](Self::failures_percent) applies. The default is 10.
     #[must_use]
     pub fn min_calls(mut self, calls: u32) -> Self {
@@ -98,14 +91,6 @@ impl BreakerConfig {
     #[must_use]
     pub fn open(mut self, open: Duration) -> Self {
         self.open = open;
-        self
-    }
-
-    /// Sets the time for which the number of calls in flight is limited after a probe succeeded. The
-    /// default is 1 s.
-    #[must_use]
-    pub fn ramp(mut self, ramp: Duration) -> Self {
-        self.ramp = ramp;
         self
     }
 }

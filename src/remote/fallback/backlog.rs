@@ -7,7 +7,7 @@ use std::sync::{
 
 use hashbrown::HashTable;
 
-use crate::{algorithm::outstanding_of, clock::Timestamp, policy::Charge, sync::Mutex};
+use crate::{clock::Timestamp, policy::Charge, sync::Mutex};
 
 /// The maximum number of entries. Units beyond it are never charged to the store.
 const MAX_ENTRIES: usize = 100_000;
@@ -23,8 +23,6 @@ pub(in crate::remote) struct Backlog {
     shards: Box<[BacklogShard]>,
     len: AtomicUsize,
     max_shard_len: usize,
-    /// The number of instances that share each quota.
-    instances: u32,
 }
 
 /// A part of the backlog. The alignment keeps two shards off the same cache line.
@@ -44,42 +42,32 @@ struct Entries {
 pub(super) struct BacklogEntry {
     name: u128,
     units: u64,
-    /// The times at which the first and the last unit were admitted.
-    first: Timestamp,
+    /// The time at which the last unit was admitted.
     last: Timestamp,
     /// The charge is boxed so that the fields that change with each admission lie close together.
     charge: Box<Charge<'static>>,
 }
 
 impl BacklogEntry {
-    /// Returns a charge of all units of the entry.
-    pub(super) fn charge(&self) -> Charge<'static> {
-        Charge::clone(&self.charge).with_cost(self.units)
-    }
-
-    /// Returns the least and the greatest number of units that can still count at `now`: the number
-    /// if all units had been admitted at the time of the first, and at the time of the last.
-    pub(super) fn still_counts(&self, now: Timestamp, instances: u32) -> (u64, u64) {
-        // The quota is read once: under two quotas the first number could exceed the second.
+    /// Returns whether the store would have forgotten the units.
+    fn is_expired(&self, now: Timestamp) -> bool {
         let quota = self.charge.quota_in_force();
-        let counts = |since| outstanding_of(&quota, instances, self.units, since, now);
-        (counts(self.first), counts(self.last))
-    }
-
-    fn is_expired(&self, now: Timestamp, instances: u32) -> bool {
-        self.still_counts(now, instances).1 == 0
+        // The time in which a bucket refills. It is a window under the other algorithms.
+        let windows = quota.capacity().div_ceil(quota.limit());
+        let until = quota.window_micros().saturating_mul(windows);
+        now.as_micros().saturating_sub(self.last.as_micros()) >= until
     }
 }
 
 impl Backlog {
     /// Creates an empty backlog.
-    pub(super) fn new(instances: u32) -> Self {
-        Self::with_max_shard_len(MAX_ENTRIES / SHARDS, instances)
+    pub(super) fn new() -> Self {
+        Self::with_max_shard_len(MAX_ENTRIES / SHARDS)
     }
 
-    fn with_max_shard_len(max_shard_len: usize, instances: u32) -> Self {
+    fn with_max_shard_len(max_shard_len: usize) -> Self {
         let shards = (0..SHARDS).map(|_| BacklogShard::default()).collect();
-        Self { shards, len: AtomicUsize::new(0), max_shard_len, instances }
+        Self { shards, len: AtomicUsize::new(0), max_shard_len }
     }
 
     #[inline]
@@ -95,7 +83,6 @@ impl Backlog {
         match entries.table.find_mut(hash(name), |entry| entry.name == name) {
             Some(entry) => {
                 entry.units = entry.units.saturating_add(units);
-                entry.first = entry.first.min(time);
                 entry.last = entry.last.max(time);
             }
             None => self.insert(&mut entries, name, charge, units, time),
@@ -116,14 +103,14 @@ impl Backlog {
             }
             entries.next_sweep = time.as_micros().saturating_add(SWEEP_INTERVAL_MICROS);
             let before = entries.table.len();
-            entries.table.retain(|entry| !entry.is_expired(time, self.instances));
+            entries.table.retain(|entry| !entry.is_expired(time));
             self.len.fetch_sub(before - entries.table.len(), Ordering::Relaxed);
             if entries.table.len() == before {
                 return;
             }
         }
         let charge = Box::new(charge.clone().into_owned());
-        let entry = BacklogEntry { name, units, first: time, last: time, charge };
+        let entry = BacklogEntry { name, units, last: time, charge };
         entries.table.insert_unique(hash(name), entry, |entry| hash(entry.name));
         self.len.fetch_add(1, Ordering::Relaxed);
     }
@@ -142,34 +129,31 @@ impl Backlog {
         removed
     }
 
-    /// Removes all units of a key. Returns whether there were any.
-    pub(super) fn reset(&self, name: u128) -> bool {
-        self.remove_entry(&mut self.shard(name), name)
+    /// Removes all units of a key.
+    pub(super) fn reset(&self, name: u128) {
+        self.remove_entry(&mut self.shard(name), name);
     }
 
-    /// Removes and returns up to `max` entries of a shard, without the entries that still count and whose
-    /// charge `is_rejected`.
+    /// Removes up to `max` entries of a shard, without the entries whose charge `is_rejected`. Returns charges
+    /// of their units.
     pub(super) fn take(
         &self,
         shard: usize,
         max: usize,
-        now: Timestamp,
         is_rejected: impl Fn(&Charge<'_>) -> bool,
-    ) -> Vec<BacklogEntry> {
+    ) -> Vec<Charge<'static>> {
         let mut entries = self.shards[shard].0.lock();
-        let taken = entries.table.extract_if(|entry| {
-            !is_rejected(&entry.charge) || entry.is_expired(now, self.instances)
-        });
-        let taken: Vec<_> = taken.take(max).collect();
+        let taken = entries.table.extract_if(|entry| !is_rejected(&entry.charge));
+        let taken: Vec<_> = taken.take(max).map(|it| it.charge.with_cost(it.units)).collect();
         self.len.fetch_sub(taken.len(), Ordering::Relaxed);
         taken
     }
 
-    fn remove_entry(&self, entries: &mut Entries, name: u128) -> bool {
-        let found = entries.table.find_entry(hash(name), |entry| entry.name == name);
-        let is_found = found.map(|entry| entry.remove()).is_ok();
-        self.len.fetch_sub(usize::from(is_found), Ordering::Relaxed);
-        is_found
+    fn remove_entry(&self, entries: &mut Entries, name: u128) {
+        if let Ok(entry) = entries.table.find_entry(hash(name), |entry| entry.name == name) {
+            entry.remove();
+            self.len.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     #[inline]

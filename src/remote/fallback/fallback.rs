@@ -38,11 +38,6 @@ pub(in crate::remote) enum Cause {
     Failed(Error),
 }
 
-/// The keys of a reset or a block that the fallback has found. It may know units that the store does not
-/// know yet.
-#[derive(Debug, Default)]
-pub(in crate::remote) struct FoundKeys(SmallVec<[bool; 8]>);
-
 /// The wait in a denial if the real wait is not known, in microseconds.
 const UNKNOWN_WAIT_MICROS: u64 = 1_000_000;
 
@@ -50,7 +45,7 @@ impl Fallback {
     pub(in crate::remote) fn new(memory: MemoryConfig, instances: u32) -> Self {
         let clock = Arc::clone(&memory.clock);
         let local = MemoryStore::new(memory);
-        Self { local, clock, instances, backlog: Backlog::new(instances) }
+        Self { local, clock, instances, backlog: Backlog::new() }
     }
 
     pub(in crate::remote) fn backlog(&self) -> &Backlog {
@@ -188,18 +183,14 @@ impl Fallback {
 
     /// Forgets the units that these keys have spent in this process. It also removes their entries
     /// from the backlog, which would otherwise be charged to the store after its own reset.
-    pub(in crate::remote) fn reset(&self, charges: &[Charge<'_>]) -> FoundKeys {
-        let reply = self.local.call_at(Request::Reset(charges), self.clock.now());
-        let reset = |(charge, reply): (&Charge<'_>, &ChargeReply)| {
-            self.backlog.reset(self.local.name(charge)) || reply.units > 0
-        };
-        FoundKeys::new(charges.iter().zip(&reply.charges).map(reset))
+    pub(in crate::remote) fn reset(&self, charges: &[Charge<'_>]) {
+        self.local.call_at(Request::Reset(charges), self.clock.now());
+        charges.iter().for_each(|charge| self.backlog.reset(self.local.name(charge)));
     }
 
     /// Blocks keys in this process, or lifts their blocks.
-    pub(in crate::remote) fn block_or_unblock(&self, request: Request<'_>) -> FoundKeys {
-        let reply = self.local.call_at(request, self.clock.now());
-        FoundKeys::new(reply.charges.iter().map(|reply| reply.units > 0))
+    pub(in crate::remote) fn block_or_unblock(&self, request: Request<'_>) {
+        self.local.call_at(request, self.clock.now());
     }
 }
 
@@ -226,26 +217,6 @@ impl Cause {
             }
             Self::Failed(error) => error,
         }
-    }
-}
-
-impl FoundKeys {
-    fn new(found: impl Iterator<Item = bool>) -> Self {
-        Self(found.collect())
-    }
-
-    /// Adds these keys to those that the store has found.
-    #[inline]
-    pub(in crate::remote) fn add_to(
-        &self,
-        mut reply: Result<StoreReply, Error>,
-    ) -> Result<StoreReply, Error> {
-        if let Ok(reply) = &mut reply {
-            for (charge_reply, is_found) in reply.charges.iter_mut().zip(&self.0) {
-                charge_reply.units |= u64::from(*is_found);
-            }
-        }
-        reply
     }
 }
 

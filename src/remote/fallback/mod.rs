@@ -8,5 +8,4 @@ mod backlog;
 mod fallback;
 mod replay;
 
-pub(crate) use self::fallback::Fallback;
-pub(super) use self::fallback::{Cause, FoundKeys};
+pub(super) use self::fallback::{Cause, Fallback};

@@ -4,12 +4,8 @@ use std::{future::poll_fn, pin::Pin, slice, task::Poll};
 
 use tokio::task::yield_now;
 
-use super::{
-    backlog::{BacklogEntry, SHARDS},
-    fallback::Fallback,
-};
+use super::{backlog::SHARDS, fallback::Fallback};
 use crate::{
-    clock::Timestamp,
     decision::Standing,
     error::ErrorKind,
     policy::Charge,
@@ -33,12 +29,11 @@ impl Fallback {
     ) -> bool {
         for shard in 0..SHARDS {
             loop {
-                let now = self.clock.now();
-                let taken = self.backlog.take(shard, MAX_IN_FLIGHT, now, &is_rejected);
+                let taken = self.backlog.take(shard, MAX_IN_FLIGHT, &is_rejected);
                 if taken.is_empty() {
                     break;
                 }
-                let charges = taken.iter().filter_map(|entry| self.still_spent(entry, now));
+                let charges = taken.iter().filter_map(|charge| self.still_spent(charge));
                 let calls = charges.map(|charge| send(slice::from_ref(&charge)));
                 if !all_answered(calls.collect()).await {
                     return false;
@@ -50,19 +45,16 @@ impl Fallback {
         true
     }
 
-    /// Returns a charge of the units of an entry that still count, or `None` if there are none.
+    /// Returns a charge of the units that still count, or `None` if there are none.
     ///
-    /// The local store says how many units of the key still count. It may know fewer units than the
-    /// entry, if it has evicted the key, or more, if the key was also charged in another way. The
-    /// number is therefore clamped to the range that [`BacklogEntry::still_counts`] returns.
-    fn still_spent(&self, entry: &BacklogEntry, now: Timestamp) -> Option<Charge<'static>> {
-        let charge = entry.charge();
-        let (least, most) = entry.still_counts(now, self.instances);
+    /// The local store says how many units of the key still count. It may know more units than the backlog, if
+    /// the key was also charged in another way. If it has forgotten the key, nothing is charged.
+    fn still_spent(&self, charge: &Charge<'static>) -> Option<Charge<'static>> {
         let share = charge.share(self.instances);
-        let reply = self.local.call_at(Request::Peek(&[share]), now);
+        let reply = self.local.call_at(Request::Peek(&[share]), self.clock.now());
         let Standing { limit, remaining, .. } = reply.charges.first()?.standing;
-        let units = limit.saturating_sub(remaining).clamp(least, most);
-        (units > 0).then(|| charge.with_cost(units))
+        let units = limit.saturating_sub(remaining).min(charge.cost());
+        (units > 0).then(|| charge.clone().with_cost(units))
     }
 }
 
@@ -89,6 +81,7 @@ mod tests {
 
     use super::{super::fallback::Cause, *};
     use crate::{
+        clock::Timestamp,
         decision::{Source, StoreReply},
         error::Error,
         key::Key,

@@ -103,17 +103,6 @@ impl Grants {
         self.0.drain(..).filter_map(|grant| grant.leftover()).collect()
     }
 
-    /// Splits off `units` units that can be used at `now`, or all of them if there are fewer.
-    pub(super) fn split_off(&mut self, mut units: u64, now: u64) -> Leftovers {
-        let open = self.0.iter_mut().filter(|it| it.is_open(now));
-        let leftovers = open.filter_map(|grant| {
-            let part = units.min(grant.units);
-            units -= part;
-            grant.split_off(part)
-        });
-        leftovers.collect()
-    }
-
     /// Returns the number of units that can be used at `now`.
     #[inline]
     pub(super) fn units_at(&self, now: u64) -> u64 {
@@ -155,18 +144,6 @@ impl Grant {
     pub(super) fn leftover(&self) -> Option<Leftover> {
         let Self { mark, has_debt_mark, granted, units, .. } = *self;
         let mark = if has_debt_mark { mark.with_debt(granted) } else { mark };
-        (units > 0).then_some(Leftover { mark, units })
-    }
-
-    /// Splits off `units` of the units that are left, as if the store had not granted them. The grant has at
-    /// least as many. Under a token bucket, they were charged after the others.
-    pub(super) fn split_off(&mut self, units: u64) -> Option<Leftover> {
-        let Leftover { mark, .. } = self.leftover()?;
-        self.units -= units;
-        self.granted -= units;
-        if self.has_debt_mark {
-            self.mark = self.mark.before(units);
-        }
         (units > 0).then_some(Leftover { mark, units })
     }
 }

@@ -1,19 +1,10 @@
-//! The keeper, which refunds units to the store.
+//! The keeper: the task that refunds the units that are not needed to the store.
 
-use std::{
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{sync::Weak, time::Duration};
 
-use tokio::{
-    sync::Mutex,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 
-use super::{
-    super::guarded::{Guarded, Origin},
-    stocks::Stocks,
-};
+use super::{super::guarded::Origin, stocks::Stocks};
 use crate::{
     clock::Timestamp,
     decision::{Receipt, Source},
@@ -22,15 +13,6 @@ use crate::{
     store::Request,
     telemetry,
 };
-
-/// The keeper of the stocks: it refunds the units that are not needed to the store.
-#[derive(Debug)]
-pub(super) struct Keeper {
-    guarded: Guarded,
-    stocks: Arc<Stocks>,
-    /// Locked while units are refunded.
-    refunds: Mutex<()>,
-}
 
 /// The shortest and the longest time between two rounds of the keeper. In between it is half of the
 /// shortest refresh time of the stocks.
@@ -41,20 +23,15 @@ const MAX_INTERVAL: Duration = Duration::from_millis(500);
 /// refunds.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl Keeper {
-    pub(super) fn new(guarded: &Guarded, stocks: &Arc<Stocks>) -> Self {
-        let (guarded, stocks) = (guarded.clone(), Arc::clone(stocks));
-        Self { guarded, stocks, refunds: Mutex::default() }
-    }
-
+impl Stocks {
     /// Refunds units in rounds, until there are no more stocks or the limiter ends.
-    pub(super) async fn run(keeper: Weak<Self>) {
-        while let Some(strong) = keeper.upgrade() {
+    pub(super) async fn keep(stocks: Weak<Self>) {
+        while let Some(strong) = stocks.upgrade() {
             let interval = strong.collect();
             // Units whose refund fails come back by themselves.
             let _ = strong.refund_leftovers().await;
             // A key may have become busy during the refunds, without a start of another keeper.
-            if strong.stocks.table().is_none_or(|table| table.keys() == 0) {
+            if strong.table.keys() == 0 {
                 return;
             }
             drop(strong);
@@ -71,25 +48,25 @@ impl Keeper {
     pub(super) async fn refund_all(&self, has_timer: bool) -> Result<(), Error> {
         self.collect_all();
         let refunds = self.refund_leftovers();
-        match has_timer {
-            true => timeout(CLOSE_TIMEOUT, refunds).await.unwrap_or_else(|_| Err(not_refunded())),
-            false => refunds.await,
+        if has_timer {
+            timeout(CLOSE_TIMEOUT, refunds).await.unwrap_or_else(|_| Err(not_refunded()))
+        } else {
+            refunds.await
         }
     }
 
     /// Collects the units that are not needed, and drops the stocks of keys without demand. Returns
     /// the time until the next round.
     fn collect(&self) -> Duration {
-        let Some(table) = self.stocks.table() else { return MAX_INTERVAL };
-        let now = self.stocks.now();
+        let now = self.now();
         let mut interval = MAX_INTERVAL;
-        table.retain(|entry| {
-            let is_current = entry.charge.quota_in_force() == *entry.stock.quota();
-            let leftovers = match is_current {
-                true => entry.stock.take_leftovers(now),
-                false => entry.stock.take_all(table.next_generation(), now),
+        self.table.retain(|entry| {
+            let leftovers = if entry.charge.quota_in_force() == *entry.stock.quota() {
+                entry.stock.take_leftovers(now)
+            } else {
+                entry.stock.take_all(self.table.next_generation(), now)
             };
-            self.stocks.add_leftovers(entry.lines(leftovers));
+            self.add_leftovers(entry.lines(leftovers));
             interval = interval.min(entry.stock.refresh() / 2);
             !entry.stock.is_cold(now)
         });
@@ -98,11 +75,10 @@ impl Keeper {
 
     /// Takes all units out of all stocks.
     fn collect_all(&self) {
-        let Some(table) = self.stocks.table() else { return };
-        let now = self.stocks.now();
-        table.retain(|entry| {
-            let leftovers = entry.stock.take_all(table.next_generation(), now);
-            self.stocks.add_leftovers(entry.lines(leftovers));
+        let now = self.now();
+        self.table.retain(|entry| {
+            let leftovers = entry.stock.take_all(self.table.next_generation(), now);
+            self.add_leftovers(entry.lines(leftovers));
             false
         });
     }
@@ -125,7 +101,7 @@ impl Keeper {
 
     /// Takes the units to refund to the store, as receipts with as many lines as a check may have.
     fn take_receipts(&self) -> Vec<Receipt> {
-        let mut lines = self.stocks.take_leftovers().into_iter().peekable();
+        let mut lines = self.take_leftovers().into_iter().peekable();
         let mut receipts = Vec::new();
         while lines.peek().is_some() {
             let lines = lines.by_ref().take(Charges::MAX);

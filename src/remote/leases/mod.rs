@@ -2,8 +2,8 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `requests` | the requests of a limiter: read this first |
-//! | `check` | a check: pay, wait, send |
+//! | `check` | a check: read this first |
+//! | `requests` | the other requests |
 //! | `leases` | the stocks above the guarded store, and the tasks that renew and refund them |
 //! | `keeper` | the task that refunds units to the store |
 //! | `renewal` | the task that asks the store for more units |

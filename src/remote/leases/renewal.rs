@@ -1,14 +1,9 @@
-//! The renewal of a stock: one call to the store, for which many checks may wait.
+//! The renewal of a stock: a call to the store in the background.
 
 use std::{slice, sync::Arc, time::Duration};
 
-use tokio::sync::watch;
-
 use super::{
-    super::{
-        fingerprint::Fingerprint,
-        guarded::{Guarded, Origin},
-    },
+    super::{fingerprint::Fingerprint, guarded::Origin},
     grants::{Leftover, Leftovers},
     stock::RenewalRequest,
     stocks::Stocks,
@@ -30,9 +25,7 @@ pub(super) struct Renewal {
     charge: Charge<'static>,
     /// `None` once the stock has received the result.
     request: Option<RenewalRequest>,
-    /// True once the renewal is sent. Dropped last, so that the checks that wait find the result in the
-    /// stock.
-    state: watch::Sender<bool>,
+    is_sent: bool,
 }
 
 /// The longest time for which a renewal waits for the store.
@@ -40,20 +33,21 @@ const RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Renewal {
     pub(super) fn new(stocks: &Arc<Stocks>, renewal: NewRenewal) -> Self {
-        let NewRenewal { fingerprint, charge, request, state } = renewal;
-        Self { stocks: Arc::clone(stocks), fingerprint, charge, request: Some(request), state }
+        let NewRenewal { fingerprint, charge, request } = renewal;
+        let (stocks, request) = (Arc::clone(stocks), Some(request));
+        Self { stocks, fingerprint, charge, request, is_sent: false }
     }
 
     /// Sends the renewal, and waits for the store for as long as the units could still be used.
-    pub(super) async fn run(mut self, guarded: Guarded) {
+    pub(super) async fn run(mut self) {
         if !self.begin_lease() {
             return;
         }
-        self.state.send_replace(true);
+        self.is_sent = true;
         let lease = self.charge.quota().lease().unwrap_or_default();
         let limit = Some(lease.min(RENEWAL_TIMEOUT));
         let request = Request::Acquire(slice::from_ref(&self.charge));
-        let reply = guarded.call(request, Origin::Task, limit).await;
+        let reply = self.stocks.guarded.call(request, Origin::Task, limit).await;
         self.end(Some(reply));
     }
 
@@ -81,8 +75,7 @@ impl Renewal {
                 Leftovers::new()
             }
             _ => {
-                let is_sent = *self.state.borrow();
-                if is_sent {
+                if self.is_sent {
                     telemetry::lease_lost();
                 }
                 entry.stock.lost(&request);

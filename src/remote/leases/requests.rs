@@ -1,16 +1,12 @@
 //! The requests of a limiter whose charges may be under a leased quota.
 
-use std::{sync::Arc, time::Duration};
+use std::{slice, sync::Arc, time::Duration};
 
-use super::{
-    super::guarded::{Origin, Step, StoreCall},
-    leases::Leases,
-    stocks::Stocks,
-};
+use super::{super::guarded::Origin, leases::Leases, stocks::Stocks};
 use crate::{
     decision::{ChargeReply, Receipt, ReceiptLine, Source, StoreReply},
     error::{Effect, Error},
-    policy::Charge,
+    policy::{Charge, Charges},
     store::{Answer, Request},
 };
 
@@ -33,48 +29,28 @@ impl Leases {
             Request::Reset(charges) => self.withdraw(charges, false),
             Request::Block(charges, _) | Request::Unblock(charges) => self.withdraw(charges, true),
         }
-        self.guarded.call(request, Origin::Caller, limit)
+        self.stocks.guarded.call(request, Origin::Caller, limit)
     }
 
     /// Adds the units in stock to the remaining units in the reply of the store.
     fn peek(&self, charges: &[Charge<'_>], limit: Option<Duration>) -> Answer {
-        let before = self.stocks.units(charges);
-        match self.guarded.send_copy(Request::Peek(charges), Origin::Caller, limit) {
-            Step::Decided(reply) => Answer::ready(reply.map(|mut reply| {
-                self.stocks.add_stock(charges, &before, &mut reply);
-                reply
-            })),
-            Step::Waits(call) => {
-                let stocks = Arc::clone(&self.stocks);
-                Answer::pending(async move {
-                    let (charges, reply) = call.await;
-                    let mut reply = reply?;
-                    stocks.add_stock(&charges, &before, &mut reply);
-                    Ok(reply)
-                })
+        let (stocks, owned) = (Arc::clone(&self.stocks), Charges::copy(charges));
+        let answer = stocks.guarded.call(Request::Peek(charges), Origin::Caller, limit);
+        then(answer, move |mut reply| {
+            if let Ok(reply) = &mut reply {
+                stocks.add_stock(&owned, reply);
             }
-        }
+            reply
+        })
     }
 
-    /// Refunds units in stock for a charge beyond the limit, such as that of a penalty, so that the stock does
-    /// not hide it. The stock of a key that has free units stays.
+    /// Refunds the stock for a charge beyond the limit, such as a penalty, so that the stock does not hide it. The
+    /// stock of a key that has free units stays.
     fn force(&self, charges: &[Charge<'_>], limit: Option<Duration>) -> Answer {
-        match self.guarded.send_copy(Request::Force(charges), Origin::Caller, limit) {
-            Step::Decided(reply) => {
-                end_force(&self.stocks, charges, &reply);
-                Answer::ready(reply)
-            }
-            Step::Waits(call) => {
-                let stocks = Arc::clone(&self.stocks);
-                let mut force = ForceCall { stocks, call, has_ended: false };
-                Answer::pending(async move {
-                    let (charges, reply) = (&mut force.call).await;
-                    force.has_ended = true;
-                    end_force(&force.stocks, &charges, &reply);
-                    reply
-                })
-            }
-        }
+        let (stocks, owned) = (Arc::clone(&self.stocks), Charges::copy(charges));
+        let forced = Forced { stocks, charges: owned, has_ended: false };
+        let answer = self.stocks.guarded.call(Request::Force(charges), Origin::Caller, limit);
+        then(answer, move |reply| forced.end(reply))
     }
 
     /// Refunds the units of a receipt to the stocks that they were taken from, if these still have the
@@ -84,12 +60,12 @@ impl Leases {
         // same one, also forced charges and those of the fallback. So the units of a check that was not
         // paid wholly from stock go to the store, which also refunds the units of a grant.
         if receipt.source != Source::Leased {
-            return self.guarded.call(Request::Refund(receipt), Origin::Caller, limit);
+            return self.stocks.guarded.call(Request::Refund(receipt), Origin::Caller, limit);
         }
         let local: Vec<Option<ChargeReply>> =
             receipt.lines().iter().map(|line| self.stocks.refund(line)).collect();
         if local.iter().all(Option::is_none) {
-            return self.guarded.call(Request::Refund(receipt), Origin::Caller, limit);
+            return self.stocks.guarded.call(Request::Refund(receipt), Origin::Caller, limit);
         }
         let time = receipt.time;
         if local.iter().all(Option::is_some) {
@@ -100,8 +76,8 @@ impl Leases {
         let rest =
             rest.map(|(line, _)| ReceiptLine::new(line.charge.clone(), line.units, line.mark));
         let rest = Receipt::new(time, receipt.source, rest);
-        let answer = self.guarded.call(Request::Refund(&rest), Origin::Caller, limit);
-        let join = move |reply: Result<StoreReply, Error>| {
+        let answer = self.stocks.guarded.call(Request::Refund(&rest), Origin::Caller, limit);
+        then(answer, move |reply| {
             // The units of the other lines are back in the stock.
             let reply = reply.map_err(|error| {
                 let effect = error.effect().and(Effect::Applied);
@@ -110,33 +86,54 @@ impl Leases {
             let mut rest = reply.charges.into_iter();
             let charges = local.into_iter().filter_map(|local| local.or_else(|| rest.next()));
             Ok(StoreReply { charges: charges.collect(), ..reply })
-        };
-        match answer.now() {
-            Ok(reply) => Answer::ready(join(reply)),
-            Err(answer) => Answer::pending(async move { join(answer.await) }),
-        }
+        })
+    }
+}
+
+/// Changes the reply of an answer.
+fn then(
+    answer: Answer,
+    change: impl FnOnce(Result<StoreReply, Error>) -> Result<StoreReply, Error> + Send + 'static,
+) -> Answer {
+    match answer.now() {
+        Ok(reply) => Answer::ready(change(reply)),
+        Err(answer) => Answer::pending(async move { change(answer.await) }),
     }
 }
 
 /// A call with forced charges. If it is dropped, the store may have made them.
-struct ForceCall {
+struct Forced {
     stocks: Arc<Stocks>,
-    call: StoreCall<'static>,
+    charges: Charges<'static>,
     has_ended: bool,
 }
 
-impl Drop for ForceCall {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            self.stocks.pay_unanswered(self.call.charges());
+impl Forced {
+    fn end(mut self, reply: Result<StoreReply, Error>) -> Result<StoreReply, Error> {
+        self.has_ended = true;
+        match &reply {
+            Ok(reply) => {
+                let lines = self.charges.iter().zip(&reply.charges);
+                let spent = lines.filter(|(_, reply)| reply.standing.remaining == 0);
+                spent.for_each(|(charge, _)| self.withdraw(charge));
+            }
+            Err(error) if error.effect() == Effect::None => {}
+            Err(_) => self.charges.iter().for_each(|charge| self.withdraw(charge)),
+        }
+        reply
+    }
+
+    fn withdraw(&self, charge: &Charge<'_>) {
+        if self.stocks.has_stock(charge) {
+            self.stocks.withdraw(slice::from_ref(charge), true);
         }
     }
 }
 
-fn end_force(stocks: &Stocks, charges: &[Charge<'_>], reply: &Result<StoreReply, Error>) {
-    match reply {
-        Ok(reply) => stocks.pay_forced(charges, reply),
-        Err(error) if error.effect() == Effect::None => {}
-        Err(_) => stocks.pay_unanswered(charges),
+impl Drop for Forced {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.charges.iter().for_each(|charge| self.withdraw(charge));
+        }
     }
 }

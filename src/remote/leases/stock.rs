@@ -69,9 +69,6 @@ struct Exchange {
 struct RenewalInFlight {
     number: u64,
     since: u64,
-    /// The units of its grant that are refunded at once, because they pay for a
-    /// [charge beyond the limit](Stock::pay_forced).
-    owed: u64,
 }
 
 /// A renewal to send: a charge of at least `cost` and at most `max` units.
@@ -86,17 +83,6 @@ pub(crate) struct RenewalRequest {
     pub(crate) sent_at: u64,
     generation: u64,
     has_debt_marks: bool,
-}
-
-/// The way in which a check proceeds whose cost the stock cannot pay.
-#[derive(Debug)]
-pub(crate) enum Shortage {
-    /// The check starts this renewal, and waits for it.
-    Renews(RenewalRequest),
-    /// The check waits for the renewal in flight.
-    Waits,
-    /// The check asks the store itself.
-    Asks,
 }
 
 impl Stock {
@@ -175,8 +161,10 @@ impl Stock {
 
     /// Starts a renewal, if the key has demand and its stock does not last until the reply arrives.
     ///
-    /// `cost` is that of a check that waits for the renewal, and 0 if none waits. `round_trip` is the
-    /// time from a request to its reply.
+    /// `cost` is the cost of a check that the stock cannot pay, and 0 if it has paid. `round_trip` is the time
+    /// from a request to its reply.
+    ///
+    /// Forced inlining: `benches/resilience.rs`, from stock.
     #[inline(always)]
     pub(crate) fn next_renewal(
         &mut self,
@@ -197,13 +185,12 @@ impl Stock {
         Some(self.begin_renewal(now, expected, cost))
     }
 
-    #[inline(never)]
     fn begin_renewal(&mut self, now: u64, expected: Expected, cost: u64) -> RenewalRequest {
         let mean_cost = expected.mean_cost().min(self.capacity);
         let cost = if cost == 0 { mean_cost } else { cost };
         self.renewals += 1;
         let number = self.renewals;
-        self.renewal = Some(RenewalInFlight { number, since: now, owed: 0 });
+        self.renewal = Some(RenewalInFlight { number, since: now });
         RenewalRequest {
             number,
             cost,
@@ -212,28 +199,6 @@ impl Stock {
             sent_at: now,
             generation: self.generation,
             has_debt_marks: self.has_debt_marks,
-        }
-    }
-
-    /// Decides how a check of `cost` units proceeds that the stock cannot pay.
-    ///
-    /// `patience` is the time for which a check waits for the store. A check does not wait for a renewal
-    /// that has been in flight for as long: the store is slow, or the process does not poll the task of
-    /// the renewal.
-    pub(crate) fn shortage(
-        &mut self,
-        now: u64,
-        round_trip: u64,
-        patience: u64,
-        cost: u64,
-    ) -> Shortage {
-        match self.renewal(now) {
-            Some(renewal) if now.saturating_sub(renewal.since) < patience => Shortage::Waits,
-            Some(_) => Shortage::Asks,
-            None => {
-                let request = self.next_renewal(now, round_trip, cost);
-                request.map_or(Shortage::Asks, Shortage::Renews)
-            }
         }
     }
 
@@ -251,8 +216,7 @@ impl Stock {
     }
 
     /// Adds the units of a renewal to the stock. Returns the units to refund to the store at once:
-    /// those of a renewal of an earlier generation, those that pay for a
-    /// [charge beyond the limit](Self::pay_forced), and those of a grant that has to make room.
+    /// those of a renewal of an earlier generation, and those of a grant that has to make room.
     ///
     /// The lease is shortened by a thousandth, because the clocks of two machines may differ in rate
     /// by as much.
@@ -264,7 +228,7 @@ impl Stock {
         reply: &ChargeReply,
     ) -> Leftovers {
         let lease = u128::from(self.quota.lease_micros_at(time)) * 1000 / 1001;
-        let mut grant = Grant {
+        let grant = Grant {
             mark: reply.mark,
             has_debt_mark: request.has_debt_marks,
             granted: reply.units,
@@ -272,17 +236,12 @@ impl Stock {
             end: request.sent_at.saturating_add(lease as u64),
             is_over: false,
         };
-        let owed = self.renewal.map_or(0, |it| it.owed);
         if !self.end_renewal(request) {
             let is_refunded = request.generation >= self.refunded_since;
             return grant.leftover().filter(|_| is_refunded).into_iter().collect();
         }
         self.record(request.sent_at, time, reply.standing);
-        let mut leftovers = Leftovers::from_iter(grant.split_off(owed.min(grant.units)));
-        if grant.units > 0 {
-            leftovers.extend(self.grants.add(grant));
-        }
-        leftovers
+        self.grants.add(grant).into_iter().collect()
     }
 
     /// Ends a renewal that the store has denied. If the store has too few units for a usual check, the
@@ -328,24 +287,6 @@ impl Stock {
         self.next_renewal_at = 0;
         self.resume_at = self.resume_at.max(resume_at);
         self.grants.take_all()
-    }
-
-    /// Takes units to refund, because the store has charged as many beyond the limit, such as those of
-    /// a penalty. So the key has spent no more than if these had been in stock from the beginning.
-    ///
-    /// If the stock holds fewer, it is empty afterwards, and a renewal in flight pays the rest: it may
-    /// have been granted before the charge. No other renewal is sent before `resume_at`.
-    pub(crate) fn pay_forced(&mut self, units: u64, now: u64, resume_at: u64) -> Leftovers {
-        let rest = units.saturating_sub(self.units_at(now));
-        if rest > 0 {
-            self.resume_at = self.resume_at.max(resume_at);
-            if let Some(renewal) = &mut self.renewal {
-                renewal.owed = renewal.owed.saturating_add(rest);
-            }
-            // Without its grants, the stock receives no refund that could hide the charge.
-            return self.grants.take_all();
-        }
-        self.grants.split_off(units, now)
     }
 
     /// Drops all units like [`take_all`](Self::take_all). They are not refunded, because the
@@ -413,7 +354,8 @@ impl Stock {
     /// Returns whether the stock lasts until the reply to a renewal arrives, with a margin of half a
     /// round trip, and for one check in any case.
     ///
-    /// Each check from stock asks this, so nothing is divided.
+    /// Each check from stock asks this, so nothing is divided, and the call is inlined
+    /// (`benches/resilience.rs`, from stock).
     #[inline(always)]
     fn lasts(&self, now: u64, expected: Expected, round_trip: u64) -> bool {
         let horizon = round_trip.saturating_add(round_trip / 2);

@@ -88,16 +88,6 @@ fn a_renewal_that_is_in_flight_for_as_long_as_the_lease_is_not_waited_for() {
 }
 
 #[test]
-fn a_check_waits_for_a_renewal_from_the_time_at_which_it_was_sent() {
-    let mut stock = busy(20, 0);
-    let mut request = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
-    assert!(stock.send(&mut request, 30));
-    let waits =
-        [79, 80].map(|now| matches!(stock.shortage(now, ROUND_TRIP, 50, 1), Shortage::Waits));
-    assert_eq!(waits, [true, false]);
-}
-
-#[test]
 fn units_are_usable_until_the_lease_since_the_request_has_passed_on_a_slow_clock() {
     let mut stock = busy(20, 1_000);
     assert!(renew(&mut stock, 1_000, 10, 7).is_empty());
@@ -333,42 +323,4 @@ fn a_stock_is_cold_when_it_is_empty_and_the_demand_has_ceased() {
     assert!(!stock.is_cold(10 * LEASE), "it holds units");
     stock.take_leftovers(10 * LEASE);
     assert!(stock.is_cold(10 * LEASE));
-}
-
-#[test]
-fn a_charge_beyond_the_limit_is_paid_by_the_stock_and_then_by_the_renewal_in_flight() {
-    let mut stock = busy(20, 0);
-    assert!(renew(&mut stock, 0, 3, 1).is_empty());
-    assert!(renew(&mut stock, 1, 5, 2).is_empty());
-    let paid = stock.pay_forced(4, 2, 2);
-    let leftover = |number, units| Leftover { mark: mark(number), units };
-    assert_eq!(paid.as_slice(), [leftover(1, 3), leftover(2, 1)]);
-    assert_eq!(stock.units_at(2), 4);
-
-    let ask = stock.next_renewal(2, ROUND_TRIP, 5).expect("demand");
-    assert_eq!(stock.pay_forced(6, 3, 50).as_slice(), [leftover(2, 4)]);
-    assert!(!stock.refund(mark(2), 1), "it would hide the charge");
-    let granted = stock.granted(&ask, Timestamp::from_micros(STORE_TIME), &reply(10, 3));
-    assert_eq!(granted.as_slice(), [leftover(3, 2)]);
-    assert_eq!(stock.units_at(4), 8);
-    assert!(stock.next_renewal(49, ROUND_TRIP, 9).is_none());
-    assert!(renew(&mut stock, 50, 10, 4).is_empty(), "all is paid");
-}
-
-#[test]
-fn under_a_token_bucket_the_last_units_of_a_grant_pay_a_charge_beyond_the_limit() {
-    let mut stock = busy(20, 0);
-    stock.set_debt_marks(true);
-    let ask = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
-    // 10 units after a debt of 10.
-    let grant = ChargeReply { mark: Mark([7, 20, 3]), ..reply(10, 7) };
-    assert!(stock.granted(&ask, Timestamp::from_micros(STORE_TIME), &grant).is_empty());
-    let first = stock.take(1).expect("10 units");
-    assert_eq!(first.mark, Mark([7, 11, 3]));
-    let paid = stock.pay_forced(4, 1, 1);
-    assert_eq!(paid.as_slice(), [Leftover { mark: Mark([7, 10, 3]), units: 4 }]);
-    assert_eq!(stock.take(1).expect("5 units").mark, Mark([7, 12, 3]));
-    assert!(stock.undo(&first));
-    let leftovers = stock.take_leftovers(END);
-    assert_eq!(leftovers.as_slice(), [Leftover { mark: Mark([7, 6, 3]), units: 5 }]);
 }

@@ -6,7 +6,6 @@ use std::sync::{
 };
 
 use hashbrown::HashTable;
-use tokio::sync::watch;
 
 use super::{
     super::fingerprint::{Fingerprint, FingerprintSecret},
@@ -25,6 +24,9 @@ pub(super) struct Table {
     secret: FingerprintSecret,
     keys: AtomicUsize,
     generations: AtomicU64,
+    /// True if the store [marks](crate::store::Traits::marks_debts) charges to token buckets with their
+    /// debt.
+    marks_debts: bool,
 }
 
 /// A shard has a cache line of its own, so that threads that use different shards do not contend.
@@ -43,21 +45,14 @@ pub(super) struct Entry {
     /// A charge to the key, from which renewals and refunds are made.
     pub(super) charge: Charge<'static>,
     pub(super) stock: Stock,
-    /// The renewal in flight.
-    pub(super) renewal: Option<RenewalState>,
 }
 
-/// A renewal for which the stock waits.
+/// A renewal to send.
 pub(super) struct NewRenewal {
     pub(super) fingerprint: Fingerprint,
     pub(super) charge: Charge<'static>,
     pub(super) request: RenewalRequest,
-    /// True once the renewal is sent.
-    pub(super) state: watch::Sender<bool>,
 }
-
-/// The state of a renewal: true once it is sent, and closed when it has ended.
-pub(super) type RenewalState = watch::Receiver<bool>;
 
 /// The maximum number of keys with a stock: about 8 MiB of them. While there are as many, the checks
 /// of other keys are sent to the store.
@@ -66,13 +61,14 @@ const MAX_KEYS: usize = 1 << 14;
 const SHARDS: usize = 1 << 8;
 
 impl Table {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(marks_debts: bool) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             candidates: Candidates::new(),
             secret: FingerprintSecret::new(),
             keys: AtomicUsize::new(0),
             generations: AtomicU64::new(0),
+            marks_debts,
         }
     }
 
@@ -94,13 +90,7 @@ impl Table {
 
     /// Counts a check of a key without a stock, and creates the stock if the key is busy. Returns
     /// whether it is.
-    pub(super) fn observe(
-        &self,
-        fingerprint: Fingerprint,
-        charge: &Charge<'_>,
-        now: u64,
-        has_debt_marks: bool,
-    ) -> bool {
+    pub(super) fn observe(&self, fingerprint: Fingerprint, charge: &Charge<'_>, now: u64) -> bool {
         let refresh = charge.quota().lease().unwrap_or_default().as_micros() as u64 / 2;
         if !self.candidates.observe(fingerprint, now, refresh) {
             return false;
@@ -109,7 +99,7 @@ impl Table {
         if entries.find(fingerprint).is_some() {
             return true;
         }
-        let entry = self.insert(&mut entries, fingerprint, charge, now, has_debt_marks);
+        let entry = self.insert(&mut entries, fingerprint, charge, now);
         entry
             .map(|it| (0..BUSY_CHECKS).for_each(|_| it.stock.observe(now, charge.cost())))
             .is_some()
@@ -122,17 +112,33 @@ impl Table {
         fingerprint: Fingerprint,
         charge: &Charge<'_>,
         now: u64,
-        has_debt_marks: bool,
     ) -> Option<&'e mut Entry> {
         if self.keys.load(Relaxed) >= MAX_KEYS {
             return None;
         }
         self.keys.fetch_add(1, Relaxed);
         let mut stock = Stock::new(*charge.quota(), self.next_generation(), now);
-        stock.set_debt_marks(has_debt_marks);
-        let charge = charge.clone().into_owned();
-        entries.insert(Entry { fingerprint, charge, stock, renewal: None });
+        stock.set_debt_marks(self.has_debt_marks(charge));
+        entries.insert(Entry { fingerprint, charge: charge.clone().into_owned(), stock });
         entries.find(fingerprint)
+    }
+
+    /// Replaces the quota of a stock by the quota of a charge. Returns the units of the old one.
+    pub(super) fn change_quota(
+        &self,
+        entry: &mut Entry,
+        charge: &Charge<'_>,
+        now: u64,
+    ) -> Leftovers {
+        let generation = self.next_generation();
+        let leftovers = entry.stock.change_quota(*charge.quota(), generation, now);
+        entry.stock.set_debt_marks(self.has_debt_marks(charge));
+        leftovers
+    }
+
+    /// Returns whether the store marks a charge with the debt of a token bucket.
+    fn has_debt_marks(&self, charge: &Charge<'_>) -> bool {
+        self.marks_debts && charge.quota().algorithm().has_debt_marks()
     }
 
     /// Returns a generation that no stock has had.
@@ -180,12 +186,10 @@ impl Entries {
 }
 
 impl Entry {
-    /// Creates the renewal for a request. Other tasks can wait for its end.
-    pub(super) fn begin_renewal(&mut self, request: RenewalRequest) -> NewRenewal {
-        let (state, receiver) = watch::channel(false);
-        self.renewal = Some(receiver);
+    /// Creates the renewal of a request.
+    pub(super) fn renewal(&self, request: RenewalRequest) -> NewRenewal {
         let charge = self.charge.leasing(request.cost, request.max);
-        NewRenewal { fingerprint: self.fingerprint, charge, request, state }
+        NewRenewal { fingerprint: self.fingerprint, charge, request }
     }
 
     /// Returns the lines of the receipt with which these units are refunded to the store.

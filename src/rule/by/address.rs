@@ -1,9 +1,6 @@
 //! The parser of addresses in forwarding headers.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    str,
-};
+use std::{net::IpAddr, str};
 
 use crate::error::Error;
 
@@ -13,73 +10,43 @@ use crate::error::Error;
 ///
 /// Returns `None` for any other text, such as `unknown` or an obfuscated name.
 pub(super) fn parse(node: &[u8]) -> Option<IpAddr> {
-    // An IPv4 address without a port is by far the most common form (`cargo bench --bench http`).
-    v4(node).map(IpAddr::V4).or_else(|| parse_longer(node))
-}
-
-fn parse_longer(node: &[u8]) -> Option<IpAddr> {
-    let address = match node {
-        [b'[', rest @ ..] => {
-            let end = rest.iter().position(|byte| *byte == b']')?;
-            let (address, port) = (&rest[..end], &rest[end + 1..]);
-            let valid = port.is_empty() || port.split_first().is_some_and(is_port);
-            IpAddr::V6(valid.then(|| v6(address))??)
-        }
-        _ => {
-            let colon = node.iter().position(|byte| *byte == b':')?;
-            let (address, port) = node.split_at(colon);
-            match port[1..].contains(&b':') {
-                // A second colon marks an IPv6 address without brackets.
-                true => IpAddr::V6(v6(node)?),
-                false => IpAddr::V4(port.split_first().is_some_and(is_port).then(|| v4(address))??),
-            }
-        }
-    };
+    let node = str::from_utf8(node).ok()?;
+    // Most nodes are an address alone.
+    let address = node.parse().ok().or_else(|| parse_with_port(node))?;
     Some(address.to_canonical())
 }
 
-/// Returns whether the text is a colon and a `node-port` (RFC 7239, section 6).
-fn is_port((colon, port): (&u8, &[u8])) -> bool {
-    let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
-    let valid = match port {
-        [b'_', name @ ..] => !name.is_empty() && name.iter().all(in_name),
-        digits => (1..=5).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit),
+fn parse_with_port(node: &str) -> Option<IpAddr> {
+    let (address, port) = match node.strip_prefix('[') {
+        Some(rest) => {
+            let (address, port) = rest.split_once(']')?;
+            (IpAddr::V6(address.parse().ok()?), port)
+        }
+        None => {
+            let (address, port) = node.split_at(node.find(':')?);
+            (IpAddr::V4(address.parse().ok()?), port)
+        }
     };
-    *colon == b':' && valid
+    (port.is_empty() || is_port(port.strip_prefix(':')?)).then_some(address)
 }
 
-/// Parses an IPv4 address with the rules of the standard library, in about a third of its time.
-pub(super) fn v4(text: &[u8]) -> Option<Ipv4Addr> {
-    let (a, rest) = octet(text)?;
-    let (b, rest) = octet(rest.strip_prefix(b".")?)?;
-    let (c, rest) = octet(rest.strip_prefix(b".")?)?;
-    let (d, rest) = octet(rest.strip_prefix(b".")?)?;
-    rest.is_empty().then(|| Ipv4Addr::new(a, b, c, d))
+/// Returns whether the text is a `node-port` (RFC 7239, section 6).
+fn is_port(port: &str) -> bool {
+    match port.strip_prefix('_') {
+        Some(name) => {
+            let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+            !name.is_empty() && name.bytes().all(in_name)
+        }
+        None => (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit()),
+    }
 }
 
-/// Parses the octet at the start of `text`, and returns it with the rest of the text. It does not
-/// accept a digit after a leading zero, because some programs read such a number as octal.
-fn octet(text: &[u8]) -> Option<(u8, &[u8])> {
-    let digit =
-        |place: usize| text.get(place).map(|byte| byte.wrapping_sub(b'0')).filter(|d| *d < 10);
-    let first = digit(0)?;
-    let Some(second) = digit(1).filter(|_| first > 0) else { return Some((first, &text[1..])) };
-    let tens = first * 10 + second;
-    let Some(third) = digit(2) else { return Some((tens, &text[2..])) };
-    Some((tens.checked_mul(10)?.checked_add(third)?, &text[3..]))
-}
-
-fn v6(text: &[u8]) -> Option<Ipv6Addr> {
-    str::from_utf8(text).ok()?.parse().ok()
-}
-
-/// A list of address ranges, as pairs of network and mask. IPv4 and IPv6 ranges are separate, so
-/// that a lookup compares integers only.
+/// A list of address ranges, as pairs of network and mask. An IPv4 range is the range of the IPv4-mapped addresses.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Cidrs {
-    v4: Vec<(u32, u32)>,
-    v6: Vec<(u128, u128)>,
-}
+pub(super) struct Cidrs(Vec<(u128, u128)>);
+
+/// The number of bits in front of an IPv4 address in its IPv4-mapped address.
+const MAPPED_PREFIX: u32 = 96;
 
 impl Cidrs {
     /// Parses a list of ranges.
@@ -88,61 +55,48 @@ impl Cidrs {
     ///
     /// Returns an error if an item is neither an address nor the first address of a range.
     pub(super) fn parse(ranges: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Error> {
-        let mut cidrs = Self::default();
+        let mut cidrs = Vec::new();
         for range in ranges {
             let range = range.as_ref();
-            cidrs.add(range).ok_or_else(|| {
+            cidrs.push(parse_range(range).ok_or_else(|| {
                 let allowed = "an address, or the first address of a range and a prefix length: \
                                10.0.0.0/8, fd00::/8";
                 Error::invalid("trusted proxy", range, allowed)
-            })?;
+            })?);
         }
-        Ok(cidrs)
+        Ok(Self(cidrs))
     }
 
-    /// Returns whether an address in canonical form is in one of the ranges.
+    /// Returns whether an address in canonical form is in one of the ranges. A short IPv6 range, such as `::/0`,
+    /// contains no IPv4 address.
     pub(super) fn contain(&self, address: IpAddr) -> bool {
-        match address {
-            IpAddr::V4(v4) => {
-                let bits = v4.to_bits();
-                // All ranges are compared, because branches cost more than the comparisons they
-                // save.
-                self.v4
-                    .iter()
-                    .fold(false, |found, (network, mask)| found | (bits & mask == *network))
-            }
-            IpAddr::V6(v6) => {
-                let bits = v6.to_bits();
-                self.v6.iter().any(|(network, mask)| bits & mask == *network)
-            }
-        }
+        let bits = bits(address);
+        let min_prefix = if address.is_ipv4() { MAPPED_PREFIX } else { 0 };
+        self.0
+            .iter()
+            .any(|(network, mask)| bits & mask == *network && mask.leading_ones() >= min_prefix)
     }
+}
 
-    fn add(&mut self, range: &str) -> Option<()> {
-        let (address, prefix) = match range.split_once('/') {
-            Some((address, prefix)) => (address, Some(prefix_length(prefix)?)),
-            None => (range, None),
-        };
-        match address.parse().ok()? {
-            IpAddr::V4(v4) => self.add_v4(v4.to_bits(), prefix.unwrap_or(32)),
-            // The canonical form of IPv4-mapped addresses is IPv4, so their range is an IPv4 range.
-            IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() && prefix.unwrap_or(128) >= 96 => {
-                self.add_v4(v6.to_bits() as u32, prefix.unwrap_or(128) - 96)
-            }
-            IpAddr::V6(v6) => self.add_v6(v6.to_bits(), prefix.unwrap_or(128)),
-        }
-    }
+/// Parses a range into its network and mask. Returns `None` if the address has bits after the prefix, because then the
+/// address or the prefix is a mistake.
+fn parse_range(range: &str) -> Option<(u128, u128)> {
+    let (address, prefix) = match range.split_once('/') {
+        Some((address, prefix)) => (address, Some(prefix_length(prefix)?)),
+        None => (range, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let bits = bits(address);
+    let family_prefix = if address.is_ipv4() { MAPPED_PREFIX } else { 0 };
+    let length = prefix.map_or(Some(128), |prefix| prefix.checked_add(family_prefix))?;
+    let mask = u128::MAX.checked_shl(128_u32.checked_sub(length)?).unwrap_or(0);
+    (bits & mask == bits).then_some((bits, mask))
+}
 
-    /// Adds a range. Returns `None` if the address has bits after the prefix, because then the
-    /// address or the prefix is a mistake.
-    fn add_v4(&mut self, network: u32, prefix: u32) -> Option<()> {
-        let mask = u32::MAX.checked_shl(32_u32.checked_sub(prefix)?).unwrap_or(0);
-        (network & mask == network).then(|| self.v4.push((network, mask)))
-    }
-
-    fn add_v6(&mut self, network: u128, prefix: u32) -> Option<()> {
-        let mask = u128::MAX.checked_shl(128_u32.checked_sub(prefix)?).unwrap_or(0);
-        (network & mask == network).then(|| self.v6.push((network, mask)))
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(v6) => v6.to_bits(),
     }
 }
 

@@ -28,10 +28,18 @@ use crate::{
 /// # Ok::<(), plimsoll::Error>(())
 /// ```
 pub fn client_ip(source: ClientIp) -> impl Fn(&Parts) -> Identity + Clone + Send + Sync + 'static {
-    let source = Arc::new(ObservedClientIp::new(source));
-    move |parts: &Parts| match source.find(parts) {
-        Some(address) => Identity::Known(charged_key(address)),
-        None => source.without_peer(),
+    let shared = Arc::new((source, FirstRequests::default()));
+    move |parts: &Parts| {
+        let (source, requests) = &*shared;
+        if requests.is_active() {
+            source.find_ignored_header(parts, requests);
+        }
+        match source.find(parts) {
+            Some(address) => Identity::Known(charged_key(address)),
+            // A closure of the application that finds no peer is no mistake.
+            None if source.peer.is_some() => Identity::Unknown,
+            None => Identity::NoPeer,
+        }
     }
 }
 
@@ -275,6 +283,19 @@ impl ClientIp {
         }
     }
 
+    /// Looks in the first requests for the header of a proxy, if the source reads no header and takes the peer address.
+    fn find_ignored_header(&self, parts: &Parts, requests: &FirstRequests) {
+        requests.count();
+        if self.header.is_some() || self.peer.is_some() {
+            return requests.end();
+        }
+        let headers = [X_FORWARDED_FOR, FORWARDED, X_REAL_IP];
+        if let Some(header) = headers.iter().find(|name| parts.headers.contains_key(*name)) {
+            requests.end();
+            telemetry::forwarded_ignored(header.as_str());
+        }
+    }
+
     /// Returns the first hop that is not trusted, from the nearest outward, or else the last one
     /// that parses.
     fn walk(&self, peer: IpAddr, hops: impl Iterator<Item = Option<IpAddr>>) -> IpAddr {
@@ -287,47 +308,6 @@ impl ClientIp {
             }
         }
         last
-    }
-}
-
-/// A [`ClientIp`] that looks in its first requests for the header of a proxy.
-struct ObservedClientIp {
-    source: ClientIp,
-    requests: FirstRequests,
-}
-
-impl ObservedClientIp {
-    fn new(source: ClientIp) -> Self {
-        Self { source, requests: FirstRequests::default() }
-    }
-
-    /// Returns the same address as [`ClientIp::find`].
-    fn find(&self, parts: &Parts) -> Option<IpAddr> {
-        if self.requests.is_active() {
-            self.observe(parts);
-        }
-        self.source.find(parts)
-    }
-
-    /// Returns the identity of a request without a peer. A closure of the application that finds no peer
-    /// is no mistake.
-    #[cold]
-    fn without_peer(&self) -> Identity {
-        if self.source.peer.is_some() { Identity::Unknown } else { Identity::NoPeer }
-    }
-
-    /// Looks for the header of a proxy, if the source reads no header and takes the peer address.
-    #[cold]
-    fn observe(&self, parts: &Parts) {
-        self.requests.count();
-        if self.source.header.is_some() || self.source.peer.is_some() {
-            return self.requests.end();
-        }
-        let headers = [X_FORWARDED_FOR, FORWARDED, X_REAL_IP];
-        if let Some(header) = headers.iter().find(|name| parts.headers.contains_key(*name)) {
-            self.requests.end();
-            telemetry::forwarded_ignored(header.as_str());
-        }
     }
 }
 

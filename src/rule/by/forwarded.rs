@@ -17,7 +17,8 @@ pub(super) fn elements<'p>(
     name: &HeaderName,
 ) -> impl Iterator<Item = &'p [u8]> + use<'p> {
     let lines = parts.headers.get_all(name).iter().rev();
-    let elements = lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b',')).map(trim);
+    let elements =
+        lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
     elements.filter(|element| !element.is_empty())
 }
 
@@ -27,17 +28,12 @@ pub(super) fn elements<'p>(
 ///
 /// RFC 7239, section 4, allows empty pairs, also at the end.
 pub(super) fn node(element: &[u8]) -> Option<IpAddr> {
-    // This is the common form, without a port or further pairs (`cargo bench --bench http`).
-    if let [b'f' | b'F', b'o' | b'O', b'r' | b'R', b'=', rest @ ..] = element
-        && let Some(address) = address::v4(rest)
-    {
-        return Some(IpAddr::V4(address));
-    }
     let mut found = None;
-    let pairs = element.split(|byte| *byte == b';').map(trim);
+    let pairs = element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     for pair in pairs.filter(|pair| !pair.is_empty()) {
         let equals = pair.iter().position(|byte| *byte == b'=')?;
-        let (name, value) = (trim(&pair[..equals]), unquote(trim(&pair[equals + 1..]))?);
+        let (name, value) =
+            (pair[..equals].trim_ascii(), unquote(pair[equals + 1..].trim_ascii())?);
         if !is_token(name) {
             return None;
         }
@@ -62,25 +58,7 @@ fn unquote(value: &[u8]) -> Option<&[u8]> {
 /// Returns whether the text is a token (RFC 9110, section 5.6.2). Colons and brackets are allowed,
 /// because many senders leave IPv6 addresses unquoted.
 fn is_token(text: &[u8]) -> bool {
-    !text.is_empty() && text.iter().all(|byte| TOKEN[usize::from(*byte)])
-}
-
-const TOKEN: [bool; 256] = {
-    let mut allowed = [false; 256];
-    let mut byte = b'0';
-    while byte <= b'z' {
-        allowed[byte as usize] = byte.is_ascii_alphanumeric();
-        byte += 1;
-    }
-    let mut others: &[u8] = b"!#$%&'*+-.^_`|~:[]";
-    while let [byte, rest @ ..] = others {
-        allowed[*byte as usize] = true;
-        others = rest;
-    }
-    allowed
-};
-
-/// Removes the optional white space around an element.
-fn trim(text: &[u8]) -> &[u8] {
-    text.trim_ascii()
+    let is_allowed =
+        |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:[]".contains(byte);
+    !text.is_empty() && text.iter().all(is_allowed)
 }

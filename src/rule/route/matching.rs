@@ -1,6 +1,6 @@
 //! Routes, written as text, and closures that match them.
 
-use std::{panic::Location, sync::Arc};
+use std::sync::Arc;
 
 use http::{
     Method,
@@ -13,7 +13,10 @@ use super::{
     names::{Names, RequestName, matched},
     spelling::{self, normal},
 };
-use crate::{error::Error, telemetry::RouteWatch};
+use crate::{
+    error::Error,
+    telemetry::{FirstRequests, WatchedRoute},
+};
 
 /// Returns whether a request is for this route: `"POST /login"`, or `"/login"` for any method.
 /// `GET` also matches `HEAD`. The [module](super) says which paths and patterns match.
@@ -39,7 +42,7 @@ use crate::{error::Error, telemetry::RouteWatch};
 /// case, and the path must be one that `Router::route` of axum accepts, without a query.
 #[track_caller]
 pub fn is(route: &str) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + 'static {
-    matching(RouteEntry::parse(route), "route::is")
+    matching(RouteEntry::parse(route))
 }
 
 /// Checks that a route has a form that [`is`] accepts: for routes that the program reads from a file.
@@ -82,20 +85,15 @@ pub fn validate(route: &str) -> Result<(), Error> {
 /// Panics if `method` has another form, because it would match no request.
 #[track_caller]
 pub fn grpc(method: &str) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + 'static {
-    matching(RouteEntry::parse_grpc(method), "route::grpc")
+    matching(RouteEntry::parse_grpc(method))
 }
 
-#[track_caller]
-fn matching(
-    entry: RouteEntry,
-    used_by: &'static str,
-) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + 'static {
-    let watch = RouteWatch::new(used_by, Location::caller(), [&*entry.text]);
-    let shared = Arc::new((entry, watch));
+fn matching(entry: RouteEntry) -> impl Fn(&Parts) -> bool + Clone + Send + Sync + 'static {
+    let shared = Arc::new((entry, FirstRequests::default()));
     move |parts: &Parts| {
-        let (entry, watch) = &*shared;
+        let (entry, requests) = &*shared;
         let is_match = entry.covers(parts) && entry.is_for(parts);
-        watch.observe(is_match.then_some(0), || matched(parts));
+        requests.watch(is_match.then_some(&entry.route), [&entry.route], matched(parts));
         is_match
     }
 }
@@ -130,8 +128,7 @@ pub fn is_preflight(parts: &Parts) -> bool {
 /// A route: a method, if it names one, and a path or a pattern.
 #[derive(Debug)]
 pub(in crate::rule) struct RouteEntry {
-    /// The text as the application wrote it.
-    pub(in crate::rule) text: Box<str>,
+    pub(in crate::rule) route: WatchedRoute,
     pub(in crate::rule) method: Option<Method>,
     pub(in crate::rule) path: Box<str>,
     /// True if the path has a parameter, so that it is compared only with routes.
@@ -181,17 +178,23 @@ impl RouteEntry {
         }
     }
 
+    #[track_caller]
     fn new(text: &str, method: Option<Method>, path: String, is_prefix: bool) -> Self {
         let normal = normal(&path);
         let in_full = if is_prefix { path.trim_end_matches('/') } else { &*path };
-        let (is_pattern, is_normal) = (path.contains(['{', '}']), normal == in_full.as_bytes());
-        let (text, path, normal) = (text.into(), path.into(), normal.into());
-        Self { text, method, path, is_pattern, is_prefix, normal, is_normal }
+        Self {
+            route: WatchedRoute::new(text),
+            method,
+            is_pattern: path.contains(['{', '}']),
+            is_prefix,
+            is_normal: normal == in_full.as_bytes(),
+            normal: normal.into(),
+            path: path.into(),
+        }
     }
 
     /// Returns whether the method matches. GET matches HEAD, because servers answer HEAD with the
     /// handler of GET.
-    #[inline]
     pub(in crate::rule) fn covers(&self, parts: &Parts) -> bool {
         self.method.as_ref().is_none_or(|method| {
             parts.method == *method || (*method == Method::GET && parts.method == Method::HEAD)
@@ -209,7 +212,6 @@ impl RouteEntry {
     }
 
     /// Returns whether the path matches a name.
-    #[inline]
     pub(in crate::rule) fn is(&self, name: RequestName<'_>) -> bool {
         // A client may write `{id}` into its path.
         let is_comparable = !(name.is_path && self.is_pattern);

@@ -44,7 +44,6 @@ pub(in crate::rule) struct RequestName<'p> {
 }
 
 impl<'p> Names<'p> {
-    #[inline]
     pub(in crate::rule) fn of(parts: &'p Parts) -> Self {
         let (path, inner_path, pattern) = (path(parts), parts.uri.path(), matched(parts));
         let Some(prefix) = nested(parts) else {
@@ -71,7 +70,6 @@ impl<'p> Names<'p> {
     }
 
     /// Returns the names, the most specific one first.
-    #[inline]
     pub(in crate::rule) fn each(&self) -> impl Iterator<Item = RequestName<'p>> {
         let names = [self.path, self.inner_path, self.pattern, self.inner_pattern];
         let name = |(index, text): (usize, Option<&'p str>)| {

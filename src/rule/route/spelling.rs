@@ -25,7 +25,6 @@ pub(super) fn has_another(path: &str, inner_path: &str) -> bool {
 
 /// Applies `matches` to a request in such a way that routes consider the spelling that was sent, and
 /// no other.
-#[cold]
 pub(crate) fn exactly(parts: &mut Parts, matches: impl Fn(&Parts) -> bool) -> bool {
     parts.extensions.insert(Exactly);
     let matches = matches(parts);

@@ -1,19 +1,16 @@
-//! The steps of a check: stock, deny cache, renewal, store.
+//! The steps of a check: stock, deny cache, store. A renewal is sent beside it.
 
 use std::mem;
 
 use super::{
-    super::{
-        grants::Taken,
-        stock::{RenewalRequest, Shortage},
-    },
+    super::{grants::Taken, stock::RenewalRequest},
     cases::Case,
     checker::Use,
     event::{Call, Step},
-    fleet::{CHECK_TIMEOUT_MICROS, Fleet, PaidBy, UseReceipt, lease_micros},
+    fleet::{Fleet, PaidBy, UseReceipt, lease_micros},
     plan::{Mutant, Polling},
-    process::{KnownDenial, Process, WaitingCheck},
-    shared::{Reply, SentCharge},
+    process::{KnownDenial, Process},
+    shared::Reply,
 };
 use crate::{
     clock::Timestamp,
@@ -23,9 +20,6 @@ use crate::{
 
 /// The longest time for which the deny cache answers, in microseconds.
 const MAX_CACHED_MICROS: u64 = 1_000_000;
-
-/// The number of renewals for which a check waits at most.
-const MAX_WAITS: u32 = 2;
 
 impl Fleet<'_> {
     pub(super) fn arrives(&mut self, number: usize) {
@@ -43,53 +37,53 @@ impl Fleet<'_> {
         self.totals.checks[number] += 1;
         let now = self.local(number);
         self.processes[number].stock.observe(now, cost);
-        self.check(number, cost, 0);
+        self.check(number, cost);
     }
 
-    fn check(&mut self, number: usize, cost: u64, waits: u32) {
+    fn check(&mut self, number: usize, cost: u64) {
         if !self.plan.processes[number].leases {
-            return self.without_stock(number, cost, MAX_WAITS);
+            return self.without_stock(number, cost);
         }
         if self.plan.mutant == Some(Mutant::ReadsClockFirst) {
             let read = self.local(number);
             match self.pause(number) {
-                0 => self.takes_after(number, read, cost, waits),
-                pause => self.after(pause, number, Step::TakesAfter { read, cost, waits }),
+                0 => self.takes_after(number, read, cost),
+                pause => self.after(pause, number, Step::TakesAfter { read, cost }),
             }
             return;
         }
         match self.processes[number].stock.take(cost) {
-            None => self.without_stock(number, cost, waits),
+            None => self.without_stock(number, cost),
             Some(taken) => {
-                self.renews(number);
+                self.renews(number, 0);
                 match self.pause(number) {
-                    0 => self.reads(number, &taken, waits),
-                    pause => self.after(pause, number, Step::Reads { taken, waits }),
+                    0 => self.reads(number, &taken),
+                    pause => self.after(pause, number, Step::Reads { taken }),
                 }
             }
         }
     }
 
-    pub(super) fn reads(&mut self, number: usize, taken: &Taken, waits: u32) {
+    pub(super) fn reads(&mut self, number: usize, taken: &Taken) {
         let now = self.local(number);
         if taken.is_usable(now) {
             return self.uses_stock(number, taken);
         }
         self.cases.count(Case::TakenTooLate);
         self.discards(number, taken);
-        self.without_stock(number, taken.units, waits);
+        self.without_stock(number, taken.units);
     }
 
-    pub(super) fn takes_after(&mut self, number: usize, read: u64, cost: u64, waits: u32) {
+    pub(super) fn takes_after(&mut self, number: usize, read: u64, cost: u64) {
         match self.processes[number].stock.take(cost) {
             Some(taken) if taken.is_usable(read) => self.uses_stock(number, &taken),
             Some(taken) => {
                 self.discards(number, &taken);
-                self.without_stock(number, cost, waits);
+                self.without_stock(number, cost);
             }
-            None => self.without_stock(number, cost, waits),
+            None => self.without_stock(number, cost),
         }
-        self.renews(number);
+        self.renews(number, 0);
     }
 
     fn discards(&mut self, number: usize, taken: &Taken) {
@@ -112,41 +106,25 @@ impl Fleet<'_> {
     }
 
     /// Decides a check that found no units in the stock.
-    fn without_stock(&mut self, number: usize, cost: u64, waits: u32) {
+    fn without_stock(&mut self, number: usize, cost: u64) {
         let now = self.local(number);
         let process = &self.processes[number];
         if process.denial.until > now && cost >= process.denial.cost {
             return;
         }
         let quota = process.quota;
-        if waits < MAX_WAITS {
-            let process = &mut self.processes[number];
-            let round_trip = process.round_trip;
-            match process.stock.shortage(now, round_trip, CHECK_TIMEOUT_MICROS, cost) {
-                Shortage::Renews(ask) => {
-                    self.starts(number, ask);
-                    return self.waits(number, cost, waits);
-                }
-                Shortage::Waits => return self.waits(number, cost, waits),
-                Shortage::Asks if self.plan.mutant == Some(Mutant::FallsBackUnsent) => {
-                    let charge = SentCharge { quota, cost, lease_up_to: 0 };
-                    if self.processes[number].fallback.acquire(self.now, &charge).units > 0 {
-                        self.admits(number, cost, PaidBy::Fallback);
-                    }
-                    return;
-                }
-                Shortage::Asks => {}
-            }
+        if self.plan.processes[number].leases {
+            self.renews(number, cost);
         }
         self.send(number, Call::Check { cost, sent_at: now }, quota);
         self.yields(number);
     }
 
-    /// Starts a renewal if the stock is low.
-    fn renews(&mut self, number: usize) {
+    /// Starts a renewal if the stock is low, or does not have the cost of a check.
+    fn renews(&mut self, number: usize, cost: u64) {
         let now = self.local(number);
         let process = &mut self.processes[number];
-        if let Some(ask) = process.stock.next_renewal(now, process.round_trip, 0) {
+        if let Some(ask) = process.stock.next_renewal(now, process.round_trip, cost) {
             self.starts(number, ask);
         }
     }
@@ -155,7 +133,6 @@ impl Fleet<'_> {
     fn starts(&mut self, number: usize, ask: RenewalRequest) {
         let process = &mut self.processes[number];
         let quota = process.quota;
-        process.is_sent = false;
         match self.plan.processes[number].polling {
             Polling::AtOnce => self.polls(number, ask, quota),
             Polling::WhileWaiting => process.unpolled.push((ask, quota)),
@@ -172,7 +149,6 @@ impl Fleet<'_> {
         let started_at = ask.sent_at;
         let process = &mut self.processes[number];
         if process.stock.send(&mut ask, now) {
-            process.is_sent = true;
             self.cases.count_if(now > started_at + lease_micros(&quota) / 2, Case::SentLate);
             self.send(number, Call::Lease(ask), quota);
         } else {
@@ -185,28 +161,6 @@ impl Fleet<'_> {
         for (ask, quota) in mem::take(&mut self.processes[number].unpolled) {
             self.polls(number, ask, quota);
         }
-    }
-
-    /// Lets a check wait for the renewal in flight.
-    fn waits(&mut self, number: usize, cost: u64, waits: u32) {
-        let check = WaitingCheck { number: self.numbers, cost, waits: waits + 1 };
-        self.processes[number].waiting.push(check);
-        self.yields(number);
-        self.after(CHECK_TIMEOUT_MICROS / 2, number, Step::StopsWaiting(check.number));
-    }
-
-    pub(super) fn stops_waiting(&mut self, number: usize, check: u64) {
-        let now = self.local(number);
-        let process = &mut self.processes[number];
-        let Some(place) = process.waiting.iter().position(|it| it.number == check) else { return };
-        if process.is_sent {
-            return;
-        }
-        self.cases.count(Case::Unsent);
-        let check = process.waiting.swap_remove(place);
-        let quota = process.quota;
-        self.send(number, Call::Check { cost: check.cost, sent_at: now }, quota);
-        self.yields(number);
     }
 
     pub(super) fn answered(&mut self, number: usize, call: Call, quota: Quota, reply: &Reply) {
@@ -242,7 +196,6 @@ impl Fleet<'_> {
             }
             Call::Refund { .. } => {}
         }
-        self.wakes(number);
     }
 
     pub(super) fn timed_out(&mut self, number: usize, call: Call) {
@@ -254,16 +207,6 @@ impl Fleet<'_> {
             let _ = self.processes[number].stock.granted(&ask, time, &reply);
         } else {
             self.processes[number].stock.lost(&ask);
-        }
-        self.wakes(number);
-    }
-
-    /// Continues the checks that wait for the renewal.
-    pub(super) fn wakes(&mut self, number: usize) {
-        let waiting = mem::take(&mut self.processes[number].waiting);
-        self.cases.count_if(waiting.len() > 1, Case::Shared);
-        for WaitingCheck { cost, waits, .. } in waiting {
-            self.check(number, cost, waits);
         }
     }
 

@@ -51,7 +51,6 @@ impl Fleet<'_> {
         }
         let units = 1 + self.random.below(units);
         let mark = match receipt.paid_by {
-            PaidBy::Fallback => return,
             PaidBy::Check(mark) => mark,
             PaidBy::Lease(taken) => {
                 if self.processes[number].stock.refund(taken.mark, units) {
@@ -90,7 +89,6 @@ impl Fleet<'_> {
         self.cases.count_if(!leftovers.is_empty(), Case::ChangedWithStock);
         self.changed_at = self.now;
         self.returns(number, leftovers, before);
-        self.wakes(number);
     }
 
     /// Returns the time by which the machine computes the end of a grant.

@@ -22,8 +22,6 @@ pub(super) const CHECK_TIMEOUT_MICROS: u64 = 50_000;
 pub(super) enum PaidBy {
     Lease(Taken),
     Check(Mark),
-    /// The fallback of a mutant.
-    Fallback,
 }
 
 /// A use, with what its caller needs for a refund.
@@ -151,13 +149,10 @@ impl<'p> Fleet<'p> {
                     }
                 }
                 _ if is_stale => {}
-                Step::Reads { taken, waits } => self.reads(number, &taken, waits),
-                Step::TakesAfter { read, cost, waits } => {
-                    self.takes_after(number, read, cost, waits);
-                }
+                Step::Reads { taken } => self.reads(number, &taken),
+                Step::TakesAfter { read, cost } => self.takes_after(number, read, cost),
                 Step::PutsBack(taken) => self.puts_back(number, &taken),
                 Step::Polls { ask, quota } => self.polls(number, ask, quota),
-                Step::StopsWaiting(check) => self.stops_waiting(number, check),
                 Step::Answered { call, quota, reply } => {
                     self.answered(number, call, quota, &reply);
                 }

@@ -113,7 +113,7 @@ pub(super) fn plan(seed: u64, algorithm: Algorithm, mutant: Option<Mutant>) -> P
             leases: is_late || random.below(100) >= direct_percent,
             workload,
             polling: match (mutant, random.below(8)) {
-                (Some(Mutant::FallsBackUnsent), _) | (None, 0..2) => Polling::WhileWaiting,
+                (None, 0..2) => Polling::WhileWaiting,
                 (None, 2) => Polling::Late,
                 _ => Polling::AtOnce,
             },
@@ -145,11 +145,7 @@ pub(super) fn plan(seed: u64, algorithm: Algorithm, mutant: Option<Mutant>) -> P
         processes,
         max_cost: if is_ambush { 1 } else { random.one(&[1, 1, 3]) },
         way: random.one(&[(100, 1_000), (100, 1_000), (slow / 4, slow)]),
-        // The store answers each request at once, so that no check has a reason to fall back.
-        faults: match is_clean || mutant == Some(Mutant::FallsBackUnsent) {
-            true => Faults::default(),
-            false => faults,
-        },
+        faults: if is_clean { Faults::default() } else { faults },
         is_judged: true,
         mutant: mutant.filter(|it| *it != Mutant::CountsWithoutLease || is_log || is_bucket),
     }

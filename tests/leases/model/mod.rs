@@ -111,9 +111,3 @@ fn units_of_a_lost_answer_are_found() {
 fn a_clock_that_runs_at_80_percent_is_found() {
     found(Mutant::SlowClock, Algorithm::SlidingLog);
 }
-
-#[test]
-fn a_fallback_for_a_renewal_that_was_not_sent_is_found() {
-    found(Mutant::FallsBackUnsent, Algorithm::SlidingLog);
-    found(Mutant::FallsBackUnsent, BUCKET);
-}

@@ -15,9 +15,6 @@ pub(super) enum Mutant {
     UsesLostAnswer,
     /// The clock of one process runs at 0.8 of the rate of the store's.
     SlowClock,
-    /// The fallback decides a check if a renewal has been in flight for too long, whether or not it was
-    /// sent.
-    FallsBackUnsent,
 }
 
 /// The checks of one process over time.

@@ -1,11 +1,8 @@
-//! One process of the model: its clock, its stock, its renewals, and the checks that wait for them.
+//! One process of the model: its clock, its stock and its renewals.
 
-use super::{
-    super::{
-        grants::Leftovers,
-        stock::{RenewalRequest, Stock},
-    },
-    shared::Shared,
+use super::super::{
+    grants::Leftovers,
+    stock::{RenewalRequest, Stock},
 };
 use crate::quota::Quota;
 
@@ -32,15 +29,6 @@ pub(super) struct KnownDenial {
     pub(super) until: u64,
 }
 
-/// A check that waits for a renewal.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct WaitingCheck {
-    pub(super) number: u64,
-    pub(super) cost: u64,
-    /// The number of its waits.
-    pub(super) waits: u32,
-}
-
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) clock: SkewedClock,
@@ -50,13 +38,8 @@ pub(super) struct Process {
     pub(super) life: u32,
     pub(super) generation: u64,
     pub(super) frozen_until: u64,
-    pub(super) waiting: Vec<WaitingCheck>,
     /// The renewals whose tasks have not been polled, and their quotas.
     pub(super) unpolled: Vec<(RenewalRequest, Quota)>,
-    /// True if the renewal in flight has been sent.
-    pub(super) is_sent: bool,
-    /// The store that decides instead of the shared one in the process of a mutant.
-    pub(super) fallback: Shared,
     pub(super) denial: KnownDenial,
     /// The moving average of the times of the store.
     pub(super) round_trip: u64,
@@ -75,10 +58,7 @@ impl Process {
             life: 0,
             generation: 0,
             frozen_until: 0,
-            waiting: Vec::new(),
             unpolled: Vec::new(),
-            is_sent: false,
-            fallback: Shared::new(&quota, Quota::clone),
             denial: KnownDenial::default(),
             round_trip: 1_000,
             rounded_off: 0.0,

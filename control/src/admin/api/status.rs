@@ -46,8 +46,6 @@ fn breaker(status: BreakerStatus) -> Value {
         BreakerStatus::Open { elapsed, probe_after } => json!({
             "state": "open", "open_seconds": seconds(elapsed), "probe_after": seconds(probe_after),
         }),
-        BreakerStatus::HalfOpen => json!({ "state": "half-open" }),
-        BreakerStatus::Recovering => json!({ "state": "recovering" }),
         _ => json!({ "state": "unknown" }),
     }
 }

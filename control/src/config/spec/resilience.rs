@@ -3,7 +3,7 @@
 use plimsoll::{Resilience, memory::MemoryConfig, resilience::BreakerConfig};
 use serde::Deserialize;
 
-use super::{OrOff, Time, Timeout, Within, set};
+use super::{OrOff, Timeout, Within, set};
 
 /// The treatment of a store that is slow or cannot answer.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -43,8 +43,6 @@ pub(in crate::config) struct BreakerSpec {
     pub(in crate::config) slow: Option<Timeout>,
     /// The time between two probes while the breaker is open. The default is `500ms`.
     pub(in crate::config) open: Option<Timeout>,
-    /// The time for which calls are limited after a probe has succeeded. The default is `1s`.
-    pub(in crate::config) ramp: Option<Time>,
 }
 
 /// The size of a memory store.
@@ -89,8 +87,7 @@ impl BreakerSpec {
         let to = set(to, self.failures_percent.map(Within::get), BreakerConfig::failures_percent);
         let to = set(to, self.consecutive.map(Within::get), BreakerConfig::consecutive);
         let to = set(to, self.slow.map(Into::into), BreakerConfig::slow);
-        let to = set(to, self.open.map(Into::into), BreakerConfig::open);
-        set(to, self.ramp.map(Into::into), BreakerConfig::ramp)
+        set(to, self.open.map(Into::into), BreakerConfig::open)
     }
 }
 

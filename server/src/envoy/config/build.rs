@@ -1,10 +1,6 @@
 //! The limits of files.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    fmt::Write,
-    sync::Arc,
-};
+use std::collections::{BTreeSet, HashMap, hash_map::Entry};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::RateLimit;
 use plimsoll::{Policy, Quota};
@@ -16,105 +12,85 @@ use sha2::{Digest, Sha256};
 
 use super::{
     pattern::Pattern,
-    rule::{Counted, DeniedHits, Limit, Rule, RulePlace},
+    rule::{Counted, DeniedHits, Limit, Rule},
     spec::{DescriptorSpec, FileSpec, LimitSpec, ONE_LIMIT, Scalar, misplaced},
     tree::{Domain, Node},
 };
 use crate::envoy::{
-    metric_key::MetricKey,
     options::EnvoyOptions,
     unit::{Unit, quota_of},
 };
 
+/// The longest name of a limit in a header, in characters.
+const MAX_HEADER_CHARS: usize = 64;
+
 /// The path of the limits that requests bring along. No path of a file has an empty name.
-const OVERRIDE_ID: &str = "\0\0override";
+const OVERRIDES: [&str; 2] = ["", "override"];
 
 /// The most mistakes of a file that are reported at once.
 const MAX_MISTAKES: usize = 20;
 
 /// Collects the limits of files by domain.
 pub(super) struct Builder<'o> {
-    pub(super) options: &'o EnvoyOptions,
+    options: &'o EnvoyOptions,
     pub(super) domains: HashMap<Box<str>, Domain>,
     pub(super) errors: Vec<ConfigError>,
+    /// The fields of files that have no effect here.
+    pub(super) ignored: BTreeSet<&'static str>,
 }
 
 /// A file that is being read.
 struct File<'f> {
     options: &'f EnvoyOptions,
-    name: Arc<str>,
     text: &'f str,
-    /// The place of the first byte of each line.
-    lines: Vec<usize>,
     mistakes: Vec<Mistake>,
+    ignored: &'f mut BTreeSet<&'static str>,
 }
 
 /// The path to a level of descriptors.
 #[derive(Clone, Copy)]
 struct Path<'p> {
     domain: &'p str,
-    metric_key: &'p MetricKey,
-    /// The names of the levels, each behind a zero byte, which YAML cannot contain.
-    id: &'p str,
+    /// The names of the levels: a key, or a key and a value.
+    names: &'p [String],
 }
 
-impl Builder<'_> {
-    /// Adds the limits of a file, or its mistakes.
-    pub(super) fn add(&mut self, name: &str, format: Format, text: &str) {
-        match document::read::<Option<FileSpec>>(text, format) {
-            Err(mistakes) => {
-                let error = |mistake| ConfigError::new(misplaced(mistake, text), name, text);
-                self.errors.extend(mistakes.into_iter().map(error));
-            }
-            Ok(spec) => {
-                // A file of comments has no value.
-                let spec = spec.unwrap_or_default();
-                let lines = text.match_indices('\n').map(|(at, _)| at + 1);
-                let file = File {
-                    options: self.options,
-                    name: name.into(),
-                    text,
-                    lines: [0].into_iter().chain(lines).collect(),
-                    mistakes: Vec::new(),
-                };
-                let mistakes = self.add_domain(file, &spec);
-                let errors = mistakes.into_iter().take(MAX_MISTAKES);
-                self.errors.extend(errors.map(|mistake| ConfigError::new(mistake, name, text)));
-            }
-        }
+impl<'o> Builder<'o> {
+    pub(super) fn new(options: &'o EnvoyOptions) -> Self {
+        Self { options, domains: HashMap::new(), errors: Vec::new(), ignored: BTreeSet::new() }
     }
 
-    fn add_domain(&mut self, mut file: File<'_>, spec: &FileSpec) -> Vec<Mistake> {
-        let domain = spec.domain.as_ref().map_or("", |domain| Scalar::text(domain, file.text));
-        let place = spec.domain.as_ref().map_or(0..0, |domain| domain.span.clone());
-        let merges = self.options.merge_domains;
+    /// Adds the limits of a file, or its mistakes.
+    pub(super) fn add(&mut self, name: &str, format: Format, text: &str) {
+        let mistakes = match document::read::<Option<FileSpec>>(text, format) {
+            Err(mistakes) => mistakes.into_iter().map(|it| misplaced(it, text)).collect(),
+            // A file of comments has no value.
+            Ok(spec) => self.add_domain(text, &spec.unwrap_or_default()),
+        };
+        let errors = mistakes.into_iter().take(MAX_MISTAKES);
+        self.errors.extend(errors.map(|mistake| ConfigError::new(mistake, name, text)));
+    }
+
+    fn add_domain(&mut self, text: &str, spec: &FileSpec) -> Vec<Mistake> {
+        let domain = spec.domain.as_ref().map_or("", |domain| Scalar::text(domain, text));
         if domain.is_empty() {
-            file.mistakes.push(Mistake::new("the field `domain` is missing or empty").at(place));
-            return file.mistakes;
+            let place = spec.domain.as_ref().map_or(0..0, |domain| domain.span.clone());
+            return vec![Mistake::new("the field `domain` is missing or empty").at(place)];
         }
-        if self.domains.contains_key(domain) && !merges {
-            let found = format!("the domain `{domain}` is there twice");
-            let allowed = "one file for each domain, unless domains are merged";
-            file.mistakes.push(Mistake::new(found).allowed(allowed).at(place));
-            return file.mistakes;
-        }
-        let level = self.domains.entry(domain.into());
-        let level = match level {
+        let level = match self.domains.entry(domain.into()) {
             Entry::Occupied(known) => known.into_mut(),
+            // The quota is that of each request.
             Entry::Vacant(new) => {
-                // The quota is that of each request.
-                match Policy::new(&policy_name(domain, "override", OVERRIDE_ID), "1/s") {
+                match Policy::new(&policy_name(domain, &OVERRIDES.map(str::to_owned)), "1/s") {
                     Ok(overrides) => new.insert(Domain::new(overrides)),
-                    Err(error) => {
-                        file.mistakes.push(Mistake::new(error).at(place));
-                        return file.mistakes;
-                    }
+                    Err(error) => return vec![Mistake::new(error)],
                 }
             }
         };
-        let metric_key = MetricKey::new(domain);
-        let path = Path { domain, metric_key: &metric_key, id: "" };
+        let mut file =
+            File { options: self.options, text, mistakes: Vec::new(), ignored: &mut self.ignored };
         level.has_list |= spec.descriptors.is_some();
+        let path = Path { domain, names: &[] };
         file.add_level(&mut level.root, path, spec.descriptors.as_deref().unwrap_or_default());
         file.mistakes
     }
@@ -140,6 +116,7 @@ impl File<'_> {
             at.as_ref().map(|at| Scalar::text(at, self.text).to_owned()).unwrap_or_default()
         };
         let (key, value) = (text(&spec.key), text(&spec.value));
+        self.ignored.extend(spec.ignored());
         if key.is_empty() {
             return Err(descriptor.mistake("the field `key` of the descriptor is missing or empty"));
         }
@@ -149,15 +126,10 @@ impl File<'_> {
             let found = format!("the descriptor `{name}` is there twice at this level");
             return Err(Mistake::new(found).allowed(ONE_LIMIT).at(place));
         }
-        let mut metric_key = path.metric_key.clone();
-        metric_key.push(&*name);
-        let id = format!("{}\0{name}", path.id);
-        let path = Path { metric_key: &metric_key, id: &id, ..path };
+        let names = [path.names, &[name.clone()]].concat();
+        let path = Path { names: &names, ..path };
         let mut node = Node {
             shares_threshold: spec.share_threshold.as_ref().is_some_and(|shares| shares.value),
-            // The name of an exact value has the value already.
-            value_to_metric: spec.value_to_metric == Some(true)
-                && (value.is_empty() || value.contains('*')),
             ..Node::default()
         };
         match (&spec.share_threshold, Pattern::of(&name)) {
@@ -169,7 +141,7 @@ impl File<'_> {
             _ => {}
         }
         if let Some(limit) = &spec.rate_limit {
-            node.rule = Some(self.rule(limit, spec, path, place.start)?);
+            node.rule = Some(self.rule(limit, spec, path)?);
         }
         self.add_level(&mut node, path, spec.descriptors.as_deref().unwrap_or_default());
         parent.children.insert(name.into(), node);
@@ -181,7 +153,6 @@ impl File<'_> {
         limit: &At<LimitSpec>,
         descriptor: &DescriptorSpec,
         path: Path<'_>,
-        at: usize,
     ) -> Result<Rule, Mistake> {
         let name = limit.value.name.as_ref().map_or("", |name| Scalar::text(name, self.text));
         let mut replaces = Vec::new();
@@ -208,16 +179,11 @@ impl File<'_> {
             replaces: replaces.into(),
             is_shadow: descriptor.shadow_mode.unwrap_or_default(),
             is_quota: descriptor.quota_mode.unwrap_or_default(),
-            has_detailed_metric: descriptor.detailed_metric.unwrap_or_default(),
-            metadata: descriptor.metadata.clone().unwrap_or_default(),
-            header_name: path.metric_key.header_name(name).into(),
-            metric_key: path.metric_key.clone(),
+            domain: path.domain.into(),
+            names: path.names.to_vec(),
+            header_name: header_name(name, path.names),
             stats: Default::default(),
             denied_hits: DeniedHits::new(descriptor.count_denied),
-            place: RulePlace {
-                file: Arc::clone(&self.name),
-                line: self.lines.partition_point(|start| *start <= at),
-            },
         })
     }
 
@@ -271,28 +237,39 @@ impl File<'_> {
     }
 
     fn counted(&self, quota: Quota, path: Path<'_>, at: &At<LimitSpec>) -> Result<Limit, Mistake> {
-        let shown = path.metric_key.to_string();
-        let shown = shown.get(path.domain.len() + 1..).unwrap_or_default();
-        let name = policy_name(path.domain, shown, path.id);
+        let name = policy_name(path.domain, path.names);
         let policy = Policy::new(&name, quota).map_err(|error| at.mistake(error))?;
         Ok(Limit::Counted(Counted::new(policy)))
     }
 }
 
+/// Returns the name of a limit in a header: its own, or the path of its descriptors.
+fn header_name(own: &str, names: &[String]) -> Box<str> {
+    let name = if own.is_empty() { names.join(".") } else { own.to_owned() };
+    // A character that is not allowed in a string of a structured field makes clients drop the whole field.
+    let plain = |it: char| match it {
+        '"' | '\\' => '_',
+        ' '..='~' => it,
+        _ => '_',
+    };
+    name.chars().take(MAX_HEADER_CHARS).map(plain).collect::<String>().into()
+}
+
 /// Returns the name of the policy of a limit: a readable part, and a digest by which limits of different
 /// paths have different names. It is the same in every process, and after every reload.
-fn policy_name(domain: &str, shown: &str, id: &str) -> String {
+fn policy_name(domain: &str, names: &[String]) -> String {
     const DIGEST_BYTES: usize = 6;
-    let mut digest = String::new();
-    for byte in &Sha256::digest(format!("{domain}\0{id}"))[..DIGEST_BYTES] {
-        // Writing to a string cannot fail.
-        let _ = write!(digest, "{byte:02x}");
-    }
+    // YAML cannot contain a zero byte.
+    let id: String = names.iter().map(|name| format!("\0{name}")).collect();
+    let digest = Sha256::digest(format!("{domain}\0{id}"));
+    let digest: String = digest[..DIGEST_BYTES].iter().map(|it| format!("{it:02x}")).collect();
     let readable = |it: char| match it.to_ascii_lowercase() {
         it @ ('a'..='z' | '0'..='9' | '-' | '.') => it,
         _ => '_',
     };
     let room = Policy::MAX_NAME_CHARS - 2 * DIGEST_BYTES - 1;
-    let name: String = format!("envoy.{domain}.{shown}").chars().map(readable).take(room).collect();
+    let path = names.join(".");
+    let name = format!("envoy.{domain}.{}", path.trim_start_matches('.'));
+    let name: String = name.chars().map(readable).take(room).collect();
     format!("{name}-{digest}")
 }

@@ -1,8 +1,7 @@
 //! A configuration in the format of envoyproxy/ratelimit.
 
 use std::{
-    collections::HashMap,
-    fmt,
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -13,7 +12,7 @@ use super::{
     build::Builder,
     error::EnvoyConfigError,
     files::{self, FileText, Files},
-    rule::{Limit, Rule},
+    rule::Limit,
     tree::Tree,
 };
 use crate::envoy::options::EnvoyOptions;
@@ -33,7 +32,7 @@ use crate::envoy::options::EnvoyOptions;
 ///     rate_limit: { quota: "20/10min token-bucket(5)" }
 /// "#;
 /// let config = EnvoyConfig::from_text("shop.yaml", text, EnvoyOptions::default())?;
-/// assert!(config.dump().contains("shop.user: unit=MINUTE requests_per_unit=100"));
+/// assert_eq!(config.domains(), 1);
 ///
 /// let text = text.replace("minute", "minutes");
 /// let error = EnvoyConfig::from_text("shop.yaml", &text, EnvoyOptions::default()).unwrap_err();
@@ -41,12 +40,13 @@ use crate::envoy::options::EnvoyOptions;
 /// assert!(error.to_string().ends_with("= help: did you mean `minute`?"));
 /// # Ok::<(), plimsoll_server::envoy::EnvoyConfigError>(())
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct EnvoyConfig {
     pub(in crate::envoy) tree: Arc<Tree>,
     pub(in crate::envoy) options: EnvoyOptions,
     paths: Vec<PathBuf>,
     files: Arc<Files>,
+    ignored: BTreeSet<&'static str>,
 }
 
 impl EnvoyConfig {
@@ -102,15 +102,14 @@ impl EnvoyConfig {
         options: EnvoyOptions,
         before: Option<&Tree>,
     ) -> Result<Self, EnvoyConfigError> {
-        let mut builder =
-            Builder { options: &options, domains: HashMap::new(), errors: Vec::new() };
+        let mut builder = Builder::new(&options);
         files.texts.iter().for_each(|it| builder.add(&it.name, it.format, &it.text));
-        let Builder { domains, errors, .. } = builder;
+        let Builder { domains, errors, ignored, .. } = builder;
         if !errors.is_empty() {
             return Err(EnvoyConfigError::new(errors));
         }
         let tree = Arc::new(Tree::new(domains, before));
-        Ok(Self { tree, options, paths, files: files.into() })
+        Ok(Self { tree, options, paths, files: files.into(), ignored })
     }
 
     /// Returns the files as they are now.
@@ -176,40 +175,14 @@ impl EnvoyConfig {
         self.tree.kept.iter().map(|domain| &**domain)
     }
 
+    /// Returns the fields of the files that have no effect here, in the order of their names.
+    pub fn ignored_fields(&self) -> impl Iterator<Item = &'static str> {
+        self.ignored.iter().copied()
+    }
+
     /// Returns the number of domains.
     #[must_use]
     pub fn domains(&self) -> usize {
         self.tree.domains.len()
-    }
-
-    /// Returns a line for each limit, as `/rlconfig` shows it.
-    #[must_use]
-    pub fn dump(&self) -> String {
-        self.tree.rules().into_iter().map(line).collect()
-    }
-}
-
-fn line(rule: &Rule) -> String {
-    let Rule { metric_key, shown, is_shadow, is_quota, .. } = rule;
-    let limit = match &rule.limit {
-        Limit::Unlimited => "unlimited".to_owned(),
-        Limit::Never => format!("unit={} requests_per_unit=0", shown.unit().as_str_name()),
-        Limit::Counted(counted) => format!(
-            "unit={} requests_per_unit={}, quota: {}, policy: {}",
-            shown.unit().as_str_name(),
-            shown.requests_per_unit,
-            counted.policy().quota(),
-            counted.policy().name(),
-        ),
-    };
-    format!("{metric_key}: {limit}, shadow_mode: {is_shadow}, quota_mode: {is_quota}\n")
-}
-
-impl fmt::Debug for EnvoyConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EnvoyConfig")
-            .field("paths", &self.paths)
-            .field("options", &self.options)
-            .finish_non_exhaustive()
     }
 }

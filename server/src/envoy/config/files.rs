@@ -11,7 +11,7 @@ use plimsoll_control::{ConfigError, Format, document::Mistake};
 use crate::folder::Folder;
 
 /// The largest file, in bytes.
-pub(crate) const MAX_BYTES: u64 = 8 << 20;
+const MAX_BYTES: u64 = 8 << 20;
 
 /// The text of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]

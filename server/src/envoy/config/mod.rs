@@ -11,10 +11,9 @@ mod rule;
 mod spec;
 mod tree;
 
-pub(crate) use self::files::MAX_BYTES;
 pub use self::{config::EnvoyConfig, error::EnvoyConfigError};
 pub(super) use self::{
     files::Files,
     rule::{DeniedHits, Limit, Rule},
-    tree::{Found, budget_key},
+    tree::budget_key,
 };

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, OnceLock,
+        OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
@@ -11,9 +11,8 @@ use std::{
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::RateLimit;
 use plimsoll::Policy;
 use plimsoll_control::Registered;
-use serde_json::{Map, Value};
 
-use crate::envoy::{metric_key::MetricKey, stats::RuleStats};
+use crate::envoy::stats::RuleStats;
 
 /// A limit of a configuration, and what its descriptor says about it.
 #[derive(Debug)]
@@ -24,16 +23,13 @@ pub(in crate::envoy) struct Rule {
     pub(in crate::envoy) replaces: Box<[Box<str>]>,
     pub(in crate::envoy) is_shadow: bool,
     pub(in crate::envoy) is_quota: bool,
-    pub(in crate::envoy) has_detailed_metric: bool,
-    /// The fields that responses have when the limit passes.
-    pub(in crate::envoy) metadata: Map<String, Value>,
-    /// The domain and the path of descriptors, under which requests are counted in metrics.
-    pub(in crate::envoy) metric_key: MetricKey,
+    pub(super) domain: Box<str>,
+    /// The names of the descriptors on the way to the limit: a key, or a key and a value.
+    pub(super) names: Vec<String>,
     /// The name in the headers of responses.
     pub(in crate::envoy) header_name: Box<str>,
-    pub(in crate::envoy) stats: OnceLock<Arc<RuleStats>>,
+    pub(super) stats: OnceLock<RuleStats>,
     pub(in crate::envoy) denied_hits: DeniedHits,
-    pub(in crate::envoy) place: RulePlace,
 }
 
 /// The kind of a limit.
@@ -83,14 +79,6 @@ impl Counted {
     }
 }
 
-/// The place of a rule in the configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::envoy) struct RulePlace {
-    pub(in crate::envoy) file: Arc<str>,
-    /// From 1.
-    pub(in crate::envoy) line: usize,
-}
-
 /// The treatment of hits that a limit denies.
 ///
 /// A caller may look at a budget before some work (`hits_addend: 0`), and report afterwards how much the
@@ -130,5 +118,10 @@ impl Rule {
     /// Returns the name by which other limits can replace this one.
     pub(in crate::envoy) fn name(&self) -> &str {
         &self.shown.name
+    }
+
+    /// Returns the counters.
+    pub(in crate::envoy) fn stats(&self) -> &RuleStats {
+        self.stats.get_or_init(|| RuleStats::new(&self.domain, &self.names))
     }
 }

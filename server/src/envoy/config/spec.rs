@@ -1,7 +1,7 @@
 //! The fields of a configuration file.
 
 use plimsoll_control::document::{At, Mistake};
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 /// The fields of a file.
 #[derive(Debug, Default, Deserialize)]
@@ -21,11 +21,23 @@ pub(super) struct DescriptorSpec {
     pub(super) descriptors: Option<Vec<At<DescriptorSpec>>>,
     pub(super) shadow_mode: Option<bool>,
     pub(super) quota_mode: Option<bool>,
-    pub(super) detailed_metric: Option<bool>,
-    pub(super) value_to_metric: Option<bool>,
+    pub(super) detailed_metric: Option<IgnoredAny>,
+    pub(super) value_to_metric: Option<IgnoredAny>,
     pub(super) share_threshold: Option<At<bool>>,
     pub(super) count_denied: Option<bool>,
-    pub(super) metadata: Option<serde_json::Map<String, serde_json::Value>>,
+    pub(super) metadata: Option<IgnoredAny>,
+}
+
+impl DescriptorSpec {
+    /// Returns the fields of the descriptor that have no effect here.
+    pub(super) fn ignored(&self) -> impl Iterator<Item = &'static str> {
+        let fields = [
+            ("detailed_metric", self.detailed_metric.is_some()),
+            ("value_to_metric", self.value_to_metric.is_some()),
+            ("metadata", self.metadata.is_some()),
+        ];
+        fields.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name)
+    }
 }
 
 /// The way to a second limit of one descriptor.

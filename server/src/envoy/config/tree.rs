@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
@@ -13,7 +13,7 @@ use super::{
     pattern::Pattern,
     rule::{DeniedHits, Rule},
 };
-use crate::envoy::metric_key::MetricKey;
+use crate::envoy::stats::RuleStats;
 
 /// The number of entries for which the search needs no allocation.
 const USUAL_ENTRIES: usize = 4;
@@ -35,6 +35,7 @@ pub(in crate::envoy) struct Domain {
     /// The policy under which the limits are counted that requests bring along.
     pub(in crate::envoy) overrides: Policy,
     pub(in crate::envoy) denied_overrides: DeniedHits,
+    pub(in crate::envoy) override_stats: OnceLock<RuleStats>,
 }
 
 /// A level of descriptors.
@@ -46,32 +47,6 @@ pub(super) struct Node {
     pub(super) patterns: Vec<(Pattern, Box<str>)>,
     pub(super) rule: Option<Rule>,
     pub(super) shares_threshold: bool,
-    pub(super) value_to_metric: bool,
-}
-
-/// The limit of a descriptor.
-#[derive(Debug)]
-pub(in crate::envoy) struct Found<'t> {
-    pub(in crate::envoy) rule: &'t Rule,
-    /// The key of the descriptor's budget.
-    pub(in crate::envoy) key: Key,
-    /// The name in metrics, if it depends on the descriptor.
-    pub(in crate::envoy) metric_key: Option<MetricKey>,
-}
-
-/// A match of one entry of a descriptor.
-struct Step<'t> {
-    node: &'t Node,
-    by: By<'t>,
-}
-
-enum By<'t> {
-    /// The key and the value.
-    Value,
-    /// A pattern, whose part behind the key is this.
-    Pattern(&'t str),
-    /// The key alone.
-    Key,
 }
 
 impl Tree {
@@ -96,7 +71,7 @@ impl Tree {
         self.domains.get(name).map(|domain| &**domain)
     }
 
-    /// Returns all limits, in the order of the files.
+    /// Returns all limits.
     pub(in crate::envoy) fn rules(&self) -> Vec<&Rule> {
         fn add<'t>(node: &'t Node, rules: &mut Vec<&'t Rule>) {
             rules.extend(&node.rule);
@@ -104,7 +79,6 @@ impl Tree {
         }
         let mut rules = Vec::new();
         self.domains.values().for_each(|domain| add(&domain.root, &mut rules));
-        rules.sort_by_key(|rule| (&rule.place.file, rule.place.line));
         rules
     }
 }
@@ -112,63 +86,45 @@ impl Tree {
 impl Domain {
     /// Creates a domain without limits.
     pub(super) fn new(overrides: Policy) -> Self {
-        let denied_overrides = DeniedHits::new(None);
-        Self { root: Node::default(), has_list: false, overrides, denied_overrides }
+        Self {
+            root: Node::default(),
+            has_list: false,
+            overrides,
+            denied_overrides: DeniedHits::new(None),
+            override_stats: OnceLock::new(),
+        }
     }
 
-    /// Returns the limit of a descriptor: that of the last entry, if each entry has a match at its level.
-    pub(in crate::envoy) fn find<'t>(
-        &'t self,
-        entries: &[Entry],
-        domain: &str,
-    ) -> Option<Found<'t>> {
+    /// Returns the limit of a descriptor and the key of its budget. The limit is that of the last entry, if each entry
+    /// has a match at its level.
+    pub(in crate::envoy) fn find(&self, entries: &[Entry]) -> Option<(&Rule, Key)> {
         let mut node = &self.root;
-        let mut steps: SmallVec<[Step<'t>; USUAL_ENTRIES]> = SmallVec::new();
+        let mut values: SmallVec<[(&str, &str); USUAL_ENTRIES]> = SmallVec::new();
         let mut name = String::with_capacity(64);
         for entry in entries {
-            let step = node.step(entry, &mut name)?;
-            node = step.node;
-            steps.push(step);
+            let (next, shared) = node.step(entry, &mut name)?;
+            values.push((&*entry.key, shared.unwrap_or(&*entry.value)));
+            node = next;
         }
-        let rule = node.rule.as_ref()?;
-        let steps = || entries.iter().zip(&steps);
-        let is_dynamic = rule.has_detailed_metric
-            || steps().any(|(_, step)| {
-                step.node.value_to_metric
-                    && !matches!(step.by, By::Value)
-                    && step.shared().is_none()
-            });
-        let metric_key = is_dynamic.then(|| metric_key(rule, domain, steps()));
-        let values =
-            steps().map(|(entry, step)| (&*entry.key, step.shared().unwrap_or(&entry.value)));
-        Some(Found { rule, key: budget_key(values), metric_key })
+        Some((node.rule.as_ref()?, budget_key(values.into_iter())))
     }
 }
 
 impl Node {
-    /// Returns the match of an entry: by key and value, by the first pattern, or by the key. `name` is
-    /// memory to reuse.
-    fn step<'t>(&'t self, entry: &Entry, name: &mut String) -> Option<Step<'t>> {
+    /// Returns the match of an entry: by key and value, by the first pattern, or by the key. Also returns the part of a
+    /// pattern behind the key, if its values share one budget. `name` is memory to reuse.
+    fn step(&self, entry: &Entry, name: &mut String) -> Option<(&Self, Option<&str>)> {
         name.clear();
         name.extend([&*entry.key, "_", &entry.value]);
         if let Some(node) = self.children.get(&**name) {
-            return Some(Step { node, by: By::Value });
+            return Some((node, None));
         }
         if let Some((_, pattern)) = self.patterns.iter().find(|(it, _)| it.matches(name)) {
+            let node = self.children.get(pattern)?;
             let value = pattern.strip_prefix(&name[..=entry.key.len()]).unwrap_or(pattern);
-            return self.children.get(pattern).map(|node| Step { node, by: By::Pattern(value) });
+            return Some((node, node.shares_threshold.then_some(value)));
         }
-        self.children.get(&*entry.key).map(|node| Step { node, by: By::Key })
-    }
-}
-
-impl<'t> Step<'t> {
-    /// Returns the pattern whose values share one budget.
-    fn shared(&self) -> Option<&'t str> {
-        match self.by {
-            By::Pattern(pattern) if self.node.shares_threshold => Some(pattern),
-            _ => None,
-        }
+        self.children.get(&*entry.key).map(|node| (node, None))
     }
 }
 
@@ -190,31 +146,6 @@ pub(in crate::envoy) fn budget_key<'v>(values: impl Iterator<Item = (&'v str, &'
         }
     }
     Key::from(text)
-}
-
-fn metric_key<'s, 't: 's>(
-    rule: &Rule,
-    domain: &str,
-    steps: impl Iterator<Item = (&'s Entry, &'s Step<'t>)> + Clone,
-) -> MetricKey {
-    let mut metric_key = MetricKey::new(domain);
-    let is_shared = steps.clone().any(|(_, step)| step.shared().is_some());
-    for (entry, step) in steps {
-        let value = match (step.shared(), &step.by) {
-            (Some(pattern), _) => Some(pattern),
-            (None, _) if rule.has_detailed_metric => Some(&*entry.value),
-            (None, By::Value) => Some(&*entry.value),
-            (None, _) if step.node.value_to_metric => Some(&*entry.value),
-            (None, By::Pattern(pattern)) => Some(*pattern),
-            (None, By::Key) => None,
-        };
-        let is_whole = rule.has_detailed_metric && !is_shared;
-        metric_key.push(match value {
-            Some(value) if is_whole || !value.is_empty() => format!("{}_{value}", entry.key),
-            _ => entry.key.clone(),
-        });
-    }
-    metric_key
 }
 
 #[cfg(test)]
