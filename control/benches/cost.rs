@@ -1,12 +1,11 @@
-//! The cost of overrides, of the sketch of offenders and of the activity for a check, against a check without
-//! them.
+//! The cost of overrides and of the sketch of offenders for a check, against a check without them.
 //!
 //! `cargo bench -p plimsoll-control --features admin --bench cost`
 //!
 //! Each row has the time of one call with them and of one without, in nanoseconds, and the median of the ratios
 //! of rounds that alternate, with its quartiles. The bar is the promise: a check under a policy with overrides and
-//! the sketch takes at most 1.05 times as long. Rows without a bar are shown, not judged: the activity counts
-//! each request. `control/README.md` has the figures.
+//! the sketch takes at most 1.05 times as long. `control/README.md` has the
+//! figures.
 
 #[path = "../../benches/support/mod.rs"]
 mod support;
@@ -24,7 +23,7 @@ use plimsoll::{
     memory::MemoryConfig,
 };
 use plimsoll_control::{
-    KeyType, NewOverride, Offenders, Origin, OverrideKind, Overrides, Registry, admin::Activity,
+    KeyType, NewOverride, Offenders, Origin, OverrideKind, Overrides, Registry,
 };
 use plimsoll_testing::servers::Server;
 use support::{Bar, compare, heading, ready, row};
@@ -56,14 +55,6 @@ fn main() {
     through_layer(&runtime, "allowed", AMPLE, 0, sketch(), MOST);
     through_layer(&runtime, "allowed, 100 keys overridden", AMPLE, 100, sketch(), MOST);
     through_layer(&runtime, "denied", TIGHT, 0, sketch(), MOST);
-    let activity = || {
-        let activity = Activity::new(Offenders::new(100));
-        move |decision: &Decision<'_>, _: &Parts| activity.record(decision)
-    };
-    through_layer(&runtime, "allowed, with the activity", AMPLE, 0, activity(), Bar::Open);
-    through_layer(&runtime, "denied, with the activity", TIGHT, 0, activity(), Bar::Open);
-    heading("A check in Redis, one task");
-    in_redis(&runtime);
 }
 
 /// A policy with an override of its quota, and with others of its keys.

@@ -1,15 +1,13 @@
 -- The overrides of a service, and their audit log.
 --
 -- KEYS[1]  a hash. A field that names a policy, or a policy and a key, is an override, as
---          `<version> <until or 0> <JSON>`. There are three other fields:
+--          `<version> <until or 0> <JSON>`. There are two other fields:
 --            :version  the time of the last change in microseconds, or more
 --            :epoch    the time of the first change in microseconds: another one after a loss of all data
---            :read     the last version that an instance of the service has read
 -- KEYS[2]  a stream: the audit log
 -- KEYS[3]  the reply to this change, if it was made: a change is sent again if its reply was lost
 -- ARGV[1]  poll | set | remove | note
--- ARGV[2]  the time to live of both keys in milliseconds. Each poll renews it when a tenth has passed,
---          unless it is 0.
+-- ARGV[2]  the time to live of both keys in milliseconds. Each poll renews it when a tenth has passed
 -- ARGV[3]  the number of overrides that are kept
 -- ARGV[4]  the number of entries of the audit log that are kept
 --
@@ -20,7 +18,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local version = tonumber(redis.call('HGET', entries, ':version') or 0)
 
-local OTHER_FIELDS = 3
+local OTHER_FIELDS = 2
 -- The time for which the reply to a change is known, in milliseconds.
 local REPLY_TTL = 60000
 
@@ -34,6 +32,20 @@ local function is_in_force(value)
     return ends == 0 or now < ends * 1000
 end
 
+-- Returns all fields with their values, without the overrides that have ended, which it removes.
+local function in_force()
+    local all, left = redis.call('HGETALL', entries), {}
+    for i = 1, #all, 2 do
+        if string.find(all[i + 1], '^%d+ %d+ ') and not is_in_force(all[i + 1]) then
+            -- Overrides are read also while Redis refuses writes.
+            redis.pcall('HDEL', entries, all[i])
+        else
+            left[#left + 1], left[#left + 2] = all[i], all[i + 1]
+        end
+    end
+    return left
+end
+
 -- Begins a new version. `value` is the new value of the field, or nil to remove it.
 local function change(field, value)
     version = math.max(version + 1, now)
@@ -44,7 +56,6 @@ local function change(field, value)
     end
     redis.call('HSET', entries, ':version', text(version))
     redis.call('HSETNX', entries, ':epoch', text(now))
-    redis.call('HSETNX', entries, ':read', '0')
     redis.call('PEXPIRE', entries, ttl)
 end
 
@@ -76,24 +87,13 @@ if earlier then
     return cmsgpack.unpack(earlier)
 end
 
--- poll <known version> [<field> <version>].. : the overrides if they have changed. Removes the ones that
--- have ended, which the caller names.
+-- poll <known version> : the overrides if they have changed. Removes the ones that have ended.
 if ARGV[1] == 'poll' then
-    for i = 6, #ARGV - 1, 2 do
-        local value = redis.call('HGET', entries, ARGV[i])
-        if value and string.match(value, '^%d+') == ARGV[i + 1] and not is_in_force(value) then
-            redis.call('HDEL', entries, ARGV[i])
-        end
-    end
-    if version > 0 and ttl > 0 and redis.call('PTTL', entries) < ttl * 0.9 then
+    if version > 0 and redis.call('PTTL', entries) < ttl * 0.9 then
         redis.call('PEXPIRE', entries, ttl)
         redis.call('PEXPIRE', audit, ttl)
     end
-    local changed = version ~= tonumber(ARGV[5]) and redis.call('HGETALL', entries)
-    if changed and version > 0 and ttl > 0 then
-        -- Overrides are read also while Redis refuses writes, such as without memory.
-        redis.pcall('HSET', entries, ':read', text(version))
-    end
+    local changed = version ~= tonumber(ARGV[5]) and in_force()
     return {now, version, tonumber(redis.call('HGET', entries, ':epoch') or 0), changed}
 end
 
@@ -121,7 +121,8 @@ else
     if ends ~= '0' and now >= tonumber(ends) * 1000 then
         return {'past', 0, 0, false}
     end
-    if not stored and redis.call('HLEN', entries) - OTHER_FIELDS >= tonumber(ARGV[3]) then
+    if not stored and redis.call('HLEN', entries) - OTHER_FIELDS >= tonumber(ARGV[3])
+        and #in_force() / 2 - OTHER_FIELDS >= tonumber(ARGV[3]) then
         return {'full', 0, 0, false}
     end
     change(field, ends .. ' ' .. ARGV[9])

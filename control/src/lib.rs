@@ -31,7 +31,7 @@ pub use self::{
     key_type::{KeyType, KeyTypeError, ParseKey},
     offenders::{Offender, OffenderOrder, Offenders},
     overrides::{
-        AuditAction, AuditEntry, Change, NewAuditEntry, NewOverride, Override, OverrideError,
+        AuditAction, AuditEntry, Change, NewOverride, Override, OverrideError,
         OverrideKind, Overrides, OverridesConfig, OverridesStatus,
     },
     registry::{Origin, Registered, Registry, RegistryError},

@@ -25,7 +25,7 @@ use plimsoll::{
 };
 use plimsoll_control::{
     Config, KeyType, NewOverride, Offenders, Origin, OverrideKind, Overrides, Registry,
-    admin::{self, Access, Activity, AdminConfig, Operator, Role},
+    admin::{self, Access, AdminConfig, Operator, Role},
 };
 use plimsoll_testing::servers::{self, Server};
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ const WRITE: &str = "Bearer write-token";
 const READ: &str = "Bearer read-token";
 
 /// All paths of the API, with the methods that they know.
-const ROUTES: [(&str, &[&str]); 11] = [
+const ROUTES: [(&str, &[&str]); 10] = [
     ("policies", &["GET"]),
     ("keys?key=alice", &["GET"]),
     ("overrides", &["GET", "PUT", "DELETE"]),
@@ -47,7 +47,6 @@ const ROUTES: [(&str, &[&str]); 11] = [
     ("audit", &["GET"]),
     ("status", &["GET"]),
     ("trials", &["GET"]),
-    ("denials", &["GET"]),
 ];
 
 /// A service with the policy `demo`, whose keys are texts, and `rows`, whose keys are integers.
@@ -57,7 +56,7 @@ struct Service {
     limiter: Limiter,
     demo: Policy,
     overrides: Overrides,
-    activity: Activity,
+    offenders: Offenders,
 }
 
 struct Reply {
@@ -81,10 +80,10 @@ fn service_of(limiter: Limiter, access: Access) -> Service {
     let rows = Policy::new("rows", "5/min").unwrap();
     registry.register(rows, Origin::Code, KeyType::Integer).unwrap();
     let overrides = Overrides::in_memory(registry.clone(), limiter.clone()).show_keys();
-    let activity = Activity::new(Offenders::new(100).show_keys());
-    let config = AdminConfig::new(overrides.clone(), activity.clone(), access);
+    let offenders = Offenders::new(100).show_keys();
+    let config = AdminConfig::new(overrides.clone(), offenders.clone(), access);
     let app = Router::new().nest("/admin/", admin::router(config));
-    Service { app, registry, limiter, demo, overrides, activity }
+    Service { app, registry, limiter, demo, overrides, offenders }
 }
 
 impl Service {
@@ -116,7 +115,7 @@ impl Service {
     /// Spends a unit of a key under `demo`, as a request would.
     async fn spend(&self, key: impl Into<Key>) -> bool {
         let decision = self.limiter.check(self.demo.charge(key, 1)).await.unwrap();
-        self.activity.record(&decision);
+        self.offenders.record(&decision);
         decision.is_allowed()
     }
 }
@@ -539,7 +538,7 @@ async fn the_status_says_if_the_file_needs_a_restart() {
     let (registry, limiter) = (config.registry().clone(), Limiter::in_memory());
     let overrides = Overrides::in_memory(registry.clone(), limiter.clone());
     let access = Access::custom(|_| Some(Operator::new("alice", Role::Read)));
-    let admin = AdminConfig::new(overrides, Activity::new(Offenders::new(1)), access);
+    let admin = AdminConfig::new(overrides, Offenders::new(1), access);
     let app = admin::router(admin.config(&config));
     let needs_restart = async || {
         let request = Request::get("/api/status").body(Body::empty()).unwrap();
@@ -557,7 +556,7 @@ async fn offenders_are_in_the_order_of_denials_or_of_units() {
     let service = service();
     let spender = service.demo.charge("spender", 1).with_quota("100000/min".parse().unwrap());
     for _ in 0..5_000 {
-        service.activity.record(&service.limiter.check(spender.clone()).await.unwrap());
+        service.offenders.record(&service.limiter.check(spender.clone()).await.unwrap());
     }
     for _ in 0..5 {
         service.spend("denied").await;
@@ -572,7 +571,7 @@ async fn offenders_are_in_the_order_of_denials_or_of_units() {
     let rows = service.registry.get("rows").unwrap();
     for _ in 0..20 {
         let decision = service.limiter.check(rows.policy().charge(7, 1)).await.unwrap();
-        service.activity.record(&decision);
+        service.offenders.record(&decision);
     }
     let list = service.get("offenders?by=denied").await;
     let row = |at: usize| (list[at]["policy"].clone(), list[at]["key"].clone());
@@ -813,19 +812,6 @@ async fn ten_thousand_overrides_are_listed_and_one_more_is_refused() {
     let one_more = json!({ "policy": "demo", "key": "x", "quota": "9/min", "reason": "x" });
     let reply = service.change("PUT", "overrides", one_more).await;
     assert_eq!(reply.status, 507, "{}", reply.body);
-}
-
-#[tokio::test]
-async fn the_last_denials_are_listed() {
-    let service = service();
-    while service.spend("mallory").await {}
-    assert!(
-        !service.spend("eve").await || !service.spend("eve").await || !service.spend("eve").await
-    );
-    let list = service.get("denials").await;
-    let keys: Vec<_> = list.as_array().unwrap().iter().map(|it| &it["key"]).collect();
-    assert_eq!(keys, ["eve", "mallory"], "the newest first: {list}");
-    assert_eq!((&list[0]["policy"], &list[0]["limit"]), (&json!("demo"), &json!(2)));
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use clap::Parser;
 use http::{Request, StatusCode};
 use libfuzzer_sys::fuzz_target;
 use plimsoll::Limiter;
-use plimsoll_control::{Config, Format, Offenders, admin::Activity};
+use plimsoll_control::{Config, Format, Offenders};
 use plimsoll_server::{
     http::{Api, router},
     settings::Flags,
@@ -75,9 +75,9 @@ async fn ask(path: usize, body: &str) {
 fn api() -> Router {
     let config = Config::from_text(LIMITS, Format::Toml).expect("right limits");
     let settings = Flags::parse_from(["plimsoll-server"]).settings().expect("right settings");
-    let activity = Activity::new(Offenders::new(10));
+    let offenders = Offenders::new(10);
     let registry = config.registry().clone();
-    router(Api::new(registry, Limiter::in_memory(), activity, &settings).expect("an API"))
+    router(Api::new(registry, Limiter::in_memory(), offenders, &settings).expect("an API"))
 }
 
 /// Returns a receipt or a slot for a path.

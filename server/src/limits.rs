@@ -2,7 +2,7 @@
 
 use plimsoll::Limiter;
 use plimsoll_control::{
-    Config, Format, Overrides, OverridesConfig, Registry, StoreConfig, StoreKind, admin::Activity,
+    Config, Format, Offenders, Overrides, OverridesConfig, Registry, StoreConfig, StoreKind,
 };
 
 use crate::{
@@ -72,11 +72,11 @@ impl Limits {
     pub(crate) fn envoy(
         &self,
         limiter: &Limiter,
-        activity: &Activity,
+        offenders: &Offenders,
     ) -> Result<Option<Envoy>, LimitsError> {
         let Some(config) = self.envoy.clone() else { return Ok(None) };
         let (limiter, registry) = (limiter.clone(), self.registry.clone());
-        Ok(Some(Envoy::new_registered(config, limiter, registry, activity.clone())?))
+        Ok(Some(Envoy::new_registered(config, limiter, registry, offenders.clone())?))
     }
 
     /// Returns whether other instances share the store.

@@ -10,7 +10,7 @@ use axum::{Router, middleware::from_fn_with_state};
 use plimsoll::Limiter;
 use plimsoll_control::{
     Offenders, Overrides,
-    admin::{self, Access, Activity, AdminConfig},
+    admin::{self, Access, AdminConfig},
 };
 use tokio::{task::JoinSet, time::sleep};
 
@@ -37,7 +37,7 @@ pub struct Server {
     limits: Limits,
     limiter: Limiter,
     overrides: Overrides,
-    activity: Activity,
+    offenders: Offenders,
     api: Api,
     envoy: Option<Envoy>,
     metrics: Metrics,
@@ -68,8 +68,7 @@ impl Server {
             (overrides, Offenders::new(OFFENDERS))
         };
         offenders.share(&overrides);
-        let activity = Activity::new(offenders);
-        let (registry, decisions) = (limits.registry.clone(), activity.clone());
+        let (registry, decisions) = (limits.registry.clone(), offenders.clone());
         let api = Api::new(registry, limiter.clone(), decisions, &settings)?;
         if limits.is_shared() && settings.receipt_secret.is_none() {
             tracing::warn!(
@@ -80,13 +79,13 @@ impl Server {
         }
         let phases = Phases::new();
         let health = Health::new(phases.clone()).await;
-        let envoy = limits.envoy(&limiter, &activity)?;
+        let envoy = limits.envoy(&limiter, &offenders)?;
         Ok(Self {
             settings,
             limits,
             limiter,
             overrides,
-            activity,
+            offenders,
             api,
             envoy,
             metrics,
@@ -169,7 +168,7 @@ impl Server {
     /// The paths of clients are not among them, because a client is not an operator.
     fn admin_router(&self, address: SocketAddr) -> Router {
         let access = self.operators(address);
-        let config = AdminConfig::new(self.overrides.clone(), self.activity.clone(), access);
+        let config = AdminConfig::new(self.overrides.clone(), self.offenders.clone(), access);
         let config = config.config(&self.limits.configs[0]);
         let config = match &self.settings.instance {
             Some(name) => config.instance(name),

@@ -27,7 +27,7 @@ use axum::{Router, response::Redirect, routing::get};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use plimsoll_control::{
     Config, Format, Offenders, Overrides, OverridesConfig,
-    admin::{self, Access, Activity, AdminConfig},
+    admin::{self, Access, AdminConfig},
 };
 use tokio::{net::TcpListener, time::sleep};
 
@@ -65,8 +65,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let overrides = overrides.show_keys();
     let offenders = Offenders::new(OFFENDERS).show_keys();
     offenders.share(&overrides);
-    let activity = Activity::new(offenders);
-    let decisions = activity.clone();
+    let decisions = offenders.clone();
     let limit = config.layer_with(&limiter, move |layer| {
         let decisions = decisions.clone();
         layer.on_decision(move |decision, _| decisions.record(decision))
@@ -81,7 +80,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let token = env::var("ADMIN_TOKEN").unwrap_or_else(|_| random_token());
     let access = Access::tokens().write("operator", &token);
-    let admin = AdminConfig::new(overrides, activity, access).config(&config);
+    let admin = AdminConfig::new(overrides, offenders, access).config(&config);
     let app = shop
         .clone()
         .nest("/admin/", admin::router(admin))

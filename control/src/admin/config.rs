@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use plimsoll::Limiter;
 
-use super::{Access, Activity};
-use crate::{Config, Overrides, Registry};
+use super::Access;
+use crate::{Config, Offenders, Overrides, Registry};
 
 /// The state that all handlers share.
 pub(super) type Admin = Arc<AdminConfig>;
@@ -16,7 +16,7 @@ pub struct AdminConfig {
     pub(super) registry: Registry,
     pub(super) limiter: Limiter,
     pub(super) overrides: Overrides,
-    pub(super) activity: Activity,
+    pub(super) offenders: Offenders,
     pub(super) access: Access,
     pub(super) instance: String,
     pub(super) config: Option<Config>,
@@ -25,10 +25,10 @@ pub struct AdminConfig {
 impl AdminConfig {
     /// Creates a configuration for the policies and the limiter of these overrides.
     #[must_use]
-    pub fn new(overrides: Overrides, activity: Activity, access: Access) -> Self {
+    pub fn new(overrides: Overrides, offenders: Offenders, access: Access) -> Self {
         let (registry, limiter) = overrides.target();
         let instance = format!("process {}", std::process::id());
-        Self { registry, limiter, overrides, activity, access, instance, config: None }
+        Self { registry, limiter, overrides, offenders, access, instance, config: None }
     }
 
     /// Sets the configuration that the policies come from. The page shows which one is in force, and the

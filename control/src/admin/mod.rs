@@ -1,8 +1,8 @@
 //! The admin page and its JSON API, as an axum router: [`router`].
 //!
-//! - The page shows the policies with their rates, the keys that are denied most, the standing of a key
-//!   under every policy, trials, the store, the audit log and the last denials. It changes limits,
-//!   with a reason.
+//! - The page shows the policies, the keys that are denied most, the standing of a key under every policy,
+//!   trials, the store and the audit log. It changes limits, with a reason. Rates are metrics, and each denial is
+//!   an event of the library.
 //! - The API does the same for programs. Errors are problem documents that say what is allowed.
 //! - Both are closed by default: an [`Access`] is a required argument.
 //!
@@ -11,7 +11,7 @@
 //! use plimsoll::{Limiter, Policy, RateLimitLayer, Rule, by};
 //! use plimsoll_control::{
 //!     KeyType, Offenders, Overrides, Registry, Origin,
-//!     admin::{self, Access, Activity, AdminConfig},
+//!     admin::{self, Access, AdminConfig},
 //! };
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -20,9 +20,9 @@
 //! let search = Policy::new("search", "100/min")?;
 //! let search = registry.register(search, Origin::Code, KeyType::Text)?;
 //!
-//! // The page shows what the layer decides.
-//! let activity = Activity::new(Offenders::new(1_000));
-//! let decisions = activity.clone();
+//! // The page shows the keys that the layer denies.
+//! let offenders = Offenders::new(1_000);
+//! let decisions = offenders.clone();
 //! let limit = RateLimitLayer::new(
 //!     limiter.clone(),
 //!     Rule::new(search.policy().clone(), by::header("x-api-key")),
@@ -31,7 +31,7 @@
 //!
 //! let access = Access::tokens().write("alice", "a long random token");
 //! let overrides = Overrides::in_memory(registry.clone(), limiter.clone());
-//! let config = AdminConfig::new(overrides, activity, access);
+//! let config = AdminConfig::new(overrides, offenders, access);
 //! let app: Router = Router::new()
 //!     .route("/search", get(|| async { "found" }).layer(limit))
 //!     .nest("/admin/", admin::router(config));
@@ -43,19 +43,15 @@
 //! beside it. On a port of its own, the router needs no path.
 
 mod access;
-mod activity;
 mod api;
 mod config;
-mod denials;
 mod guard;
 mod page;
 mod problem;
-mod rates;
 mod router;
 
 pub use self::{
     access::{Access, Operator, Role},
-    activity::Activity,
     config::AdminConfig,
     router::router,
 };

@@ -15,7 +15,7 @@ pub(super) struct File {
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// All files of the page.
-pub(super) static FILES: [File; 12] = [
+pub(super) static FILES: [File; 11] = [
     File {
         path: "/",
         media_type: "text/html; charset=utf-8",
@@ -30,7 +30,6 @@ pub(super) static FILES: [File; 12] = [
     File { path: "/main.js", media_type: SCRIPT, text: include_str!("page/main.js") },
     File { path: "/api.js", media_type: SCRIPT, text: include_str!("page/api.js") },
     File { path: "/dom.js", media_type: SCRIPT, text: include_str!("page/dom.js") },
-    File { path: "/chart.js", media_type: SCRIPT, text: include_str!("page/chart.js") },
     File { path: "/changes.js", media_type: SCRIPT, text: include_str!("page/changes.js") },
     File { path: "/policies.js", media_type: SCRIPT, text: include_str!("page/policies.js") },
     File { path: "/keys.js", media_type: SCRIPT, text: include_str!("page/keys.js") },

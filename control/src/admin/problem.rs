@@ -32,6 +32,7 @@ impl From<OverrideError> for Problem {
                 let allowed = error.allowed().unwrap_or("a key, which has no digest");
                 return Self::invalid(capitalized(&error.to_string()), allowed);
             }
+            OverrideError::Config(_) => (StatusCode::INTERNAL_SERVER_ERROR, "Not connected"),
             OverrideError::NotFound => (StatusCode::NOT_FOUND, "No such override"),
             OverrideError::Conflict { found, .. } => {
                 let detail = capitalized(&error.to_string());

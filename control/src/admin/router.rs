@@ -30,7 +30,6 @@ pub fn router(config: AdminConfig) -> Router {
         .route("/audit", get(api::audit))
         .route("/status", get(api::status))
         .route("/trials", get(api::trials))
-        .route("/denials", get(api::denials))
         // A fallback would be out of reach below a path with a slash at its end.
         .route("/{*path}", any(api::not_found))
         .method_not_allowed_fallback(api::method_not_allowed)

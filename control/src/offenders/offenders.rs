@@ -218,7 +218,7 @@ impl Offenders {
         self.kept.clock.now().as_micros() / 60_000_000
     }
 
-    pub(crate) fn shown(&self, key: &Key) -> String {
+    fn shown(&self, key: &Key) -> String {
         if self.shows_keys {
             return key.display_revealed().to_string();
         }

@@ -27,22 +27,18 @@ struct AppliedOverride {
     version: u64,
 }
 
+/// The blocks of one round, which are in the store of the limiter. After one has failed, the others wait for the next
+/// round.
+#[derive(Debug, Default)]
+struct Blocks {
+    have_failed: bool,
+}
+
 /// The registry and the limiter to which overrides are applied.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) registry: Registry,
     pub(super) limiter: Limiter,
-}
-
-/// The treatment of blocks, which are in the store of the limiter.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Blocks {
-    /// They are sent.
-    Send,
-    /// One could not be sent: the others wait for the next round.
-    Wait,
-    /// The store stays as it is: other processes send them.
-    Stay,
 }
 
 /// The time for which a quota of a key without an end is set: as long as the library blocks a key.
@@ -104,22 +100,35 @@ impl Applied {
         entries: &Entries,
         target: &Target,
         now_millis: u64,
-        mut blocks: Blocks,
     ) -> Option<String> {
-        let is_gone = |field: &&String| !entries.contains_key(*field);
-        let gone: Vec<_> = self.0.keys().filter(is_gone).cloned().collect();
-        let gone = gone.iter().map(|field| (field, None));
-        let listed = entries.iter().map(|(field, entry)| (field, Some(entry)));
+        let gone = self.0.keys().filter(|field| !entries.contains_key(*field));
+        let gone: Vec<_> = gone.cloned().collect();
+        let mut blocks = Blocks::default();
         let mut first = None;
-        for (field, entry) in gone.chain(listed) {
-            let followed = self.follow_one(field, entry, target, now_millis, &mut blocks).await;
-            first = first.or(followed.err());
+        for field in &gone {
+            let ended = self.replace(field, None, target, now_millis, &mut blocks).await;
+            first = first.or(ended.err());
+        }
+        for (field, entry) in entries {
+            let entry = Some(entry);
+            let replaced = self.replace(field, entry, target, now_millis, &mut blocks).await;
+            first = first.or(replaced.err());
         }
         first
     }
 
     /// Applies an entry if it is in force, and otherwise ends what is applied.
     pub(super) async fn follow_one(
+        &mut self,
+        field: &str,
+        entry: Option<&Override>,
+        target: &Target,
+        now_millis: u64,
+    ) -> Result<(), String> {
+        self.replace(field, entry, target, now_millis, &mut Blocks::default()).await
+    }
+
+    async fn replace(
         &mut self,
         field: &str,
         entry: Option<&Override>,
@@ -198,20 +207,16 @@ impl AppliedOverride {
 }
 
 impl Blocks {
-    /// Sends a block or its end to the store of the limiter.
+    /// Sends a block or its end to the store of the limiter, unless an earlier one has failed.
     async fn send(
         &mut self,
         request: impl Future<Output = Result<usize, plimsoll::Error>>,
     ) -> Result<(), String> {
-        match self {
-            Self::Stay => return Ok(()),
-            Self::Wait => return Err("the store of the limiter does not answer".to_owned()),
-            Self::Send => {}
+        if self.have_failed {
+            return Err("the store of the limiter does not answer".to_owned());
         }
         let sent = request.await;
-        if sent.is_err() {
-            *self = Self::Wait;
-        }
+        self.have_failed = sent.is_err();
         sent.map(drop).map_err(|error| format!("a block was not stored: {error}"))
     }
 }

@@ -25,8 +25,7 @@ pub struct AuditEntry {
     /// The action.
     pub action: AuditAction,
     /// The name of the policy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub policy: Option<String>,
+    pub policy: String,
     /// The key: a digest such as `#1f2e3d4c`, unless [`show_keys`](super::Overrides::show_keys) was called
     /// where the entry was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,9 +43,9 @@ pub struct AuditEntry {
     /// change is undone only while no other one has followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// The person or program that did it.
+    /// The person or program that did it. From 1 to 128 bytes.
     pub by: String,
-    /// The reason for the change.
+    /// The reason for the change. From 1 to 1,000 bytes.
     pub reason: String,
 }
 
@@ -67,35 +66,31 @@ pub enum AuditAction {
     Unblock,
 }
 
-/// An action that is not an override, for the audit log.
-#[derive(Clone)]
-pub struct NewAuditEntry {
-    /// The action.
-    pub action: AuditAction,
-    /// The name of a policy of the registry.
-    pub policy: String,
-    /// The key, as an operator writes it.
-    pub key: Option<String>,
-    /// The state before, such as `12 units spent`.
-    pub before: Option<String>,
-    /// The state after.
-    pub after: Option<String>,
-    /// The person or program that did it. From 1 to 128 bytes.
-    pub by: String,
-    /// The reason for the change. From 1 to 1,000 bytes.
-    pub reason: String,
-}
-
 /// The audit log of overrides that are kept in memory.
 #[derive(Debug, Default)]
 pub(super) struct MemoryAudit(Mutex<VecDeque<AuditEntry>>);
 
 impl AuditEntry {
-    /// Creates an entry. Its time is set when it is added to the log.
-    pub(super) fn new(new: NewAuditEntry) -> Self {
-        let NewAuditEntry { action, policy, key, before, after, by, reason } = new;
-        let (time, policy) = (UNIX_EPOCH, Some(policy));
-        Self { time, action, policy, key, before, after, until: None, version: None, by, reason }
+    /// Creates an entry about a policy. Its time is set when it is added to the log.
+    #[must_use]
+    pub fn new(
+        action: AuditAction,
+        policy: impl Into<String>,
+        by: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self {
+            time: UNIX_EPOCH,
+            action,
+            policy: policy.into(),
+            key: None,
+            before: None,
+            after: None,
+            until: None,
+            version: None,
+            by: by.into(),
+            reason: reason.into(),
+        }
     }
 }
 
@@ -128,16 +123,6 @@ impl fmt::Debug for AuditEntry {
         let key = self.key.as_deref().map(redacted);
         let mut f = f.debug_struct("AuditEntry");
         f.field("time", &self.time).field("action", &self.action).field("policy", &self.policy);
-        f.field("key", &key).field("by", &self.by).finish_non_exhaustive()
-    }
-}
-
-/// Prints no key in the clear.
-impl fmt::Debug for NewAuditEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = self.key.as_deref().map(redacted);
-        let mut f = f.debug_struct("NewAuditEntry");
-        f.field("action", &self.action).field("policy", &self.policy);
         f.field("key", &key).field("by", &self.by).finish_non_exhaustive()
     }
 }

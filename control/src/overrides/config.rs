@@ -6,7 +6,7 @@ use crate::{StoreConfig, StoreKind};
 
 /// The place that keeps the overrides of a service. [`Overrides::connect`](super::Overrides::connect) takes it.
 ///
-/// All instances and tools of a service need the same place, or they miss each other's changes. So it comes
+/// All instances of a service need the same place, or they miss each other's changes. So it comes
 /// from the store of the [configuration](crate::Config), the one that counts units too:
 ///
 /// ```
@@ -31,7 +31,6 @@ pub struct OverridesConfig {
     pub(super) kind: StoreKind,
     pub(super) prefix: String,
     pub(super) is_lazy: bool,
-    pub(super) is_passive: bool,
 }
 
 impl OverridesConfig {
@@ -47,7 +46,6 @@ impl OverridesConfig {
             kind: store.kind(),
             prefix: store.prefix().into(),
             is_lazy: store.is_lazy(),
-            is_passive: false,
         }
     }
 
@@ -57,7 +55,7 @@ impl OverridesConfig {
     #[must_use]
     pub fn new(url: impl Into<String>, prefix: impl Into<String>) -> Self {
         let (url, prefix) = (Some(url.into()), prefix.into());
-        Self { url, kind: StoreKind::Server, prefix, is_lazy: false, is_passive: false }
+        Self { url, kind: StoreKind::Server, prefix, is_lazy: false }
     }
 
     /// Keeps the overrides on the server at this URL, instead of the one that counts units.
@@ -72,16 +70,6 @@ impl OverridesConfig {
     #[must_use]
     pub fn lazy(mut self, is_lazy: bool) -> Self {
         self.is_lazy = is_lazy;
-        self
-    }
-
-    /// Writes to Redis only when this process is asked for a change: it does not send blocks again, and does not
-    /// renew the time to live. After a change, it waits up
-    /// to 2 s until an instance of the service has [read](super::Change::unread) it. Tools that look at a
-    /// service are passive. The default is false.
-    #[must_use]
-    pub fn passive(mut self, is_passive: bool) -> Self {
-        self.is_passive = is_passive;
         self
     }
 }

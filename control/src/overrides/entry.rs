@@ -100,10 +100,6 @@ pub struct Change {
     /// it, and this one tries again each second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_applied: Option<String>,
-    /// The warning that no instance of the service has read the change within 2 s. Only a
-    /// [passive](super::OverridesConfig::passive) process waits for one: another one is an instance itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unread: Option<String>,
 }
 
 /// The overrides by their fields.

@@ -20,6 +20,8 @@ pub enum OverrideError {
     },
     /// The text is not a key of the policy.
     Key(KeyTypeError),
+    /// The place of the overrides cannot be one: the message names what is allowed.
+    Config(String),
     /// A value is not allowed.
     Invalid {
         /// The name of the value.
@@ -76,6 +78,7 @@ impl fmt::Display for OverrideError {
                 write!(f, "there is no policy {policy:?}, there are: {}", known.join(", "))
             }
             Self::Key(error) => error.fmt(f),
+            Self::Config(message) => f.write_str(message),
             Self::Invalid { field, value, allowed } => {
                 write!(f, "{field} is {value}, allowed is {allowed}")
             }

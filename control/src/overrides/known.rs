@@ -7,7 +7,6 @@ use super::{
     entry::{Edit, Entries},
     error::MAX_OVERRIDES,
     redis::Poll,
-    report,
 };
 use crate::time::to_millis;
 
@@ -20,6 +19,8 @@ pub(super) struct Known {
     pub(super) epoch: u64,
     /// True if a change has shown that the store had lost others.
     pub(super) has_lost: bool,
+    /// True if an override has ended since the last poll that has read all of them. The script removes it then.
+    pub(super) has_ended: bool,
     /// The time of the store less that of the clock, in microseconds.
     pub(super) ahead_micros: i64,
     /// The time of the clock when the store answered last, in microseconds.
@@ -74,14 +75,14 @@ impl Known {
     /// was.
     pub(super) fn take(&mut self, field: &str, previous: u64, change: &Change) -> bool {
         self.set_store_error(None);
-        if self.version != previous {
-            // The next poll reports it.
-            self.has_lost |= previous < self.version;
-            return false;
+        let is_only = self.version == previous;
+        // The store had lost the known version before this change. The next poll reports it.
+        self.has_lost |= previous < self.version && self.version < change.version;
+        if is_only {
+            self.put(field, change);
+            self.version = change.version;
         }
-        self.put(field, change);
-        self.version = change.version;
-        true
+        is_only
     }
 
     /// Takes over a change, while others may be unknown.
@@ -94,44 +95,58 @@ impl Known {
         self.lost.remove(field);
     }
 
-    /// Notes why the store does not answer, or that it does.
+    /// Notes why the store does not answer, or that it does. The log has a line when that begins and when it ends.
     pub(super) fn set_store_error(&mut self, error: Option<String>) {
-        report::store(self.store_error.as_deref(), error.as_deref());
+        match (&self.store_error, &error) {
+            (None, Some(error)) => tracing::warn!(
+                target: "plimsoll",
+                "the overrides stay as they are, and cannot be changed: {error}"
+            ),
+            (Some(_), None) => {
+                tracing::info!(target: "plimsoll", "Redis answers: the overrides are followed again");
+            }
+            _ => {}
+        }
         self.store_error = error;
     }
 
-    /// Notes why an override is not applied, or that all are.
+    /// Notes why an override is not applied, or that all are. The log has a line when that begins and when it ends.
     pub(super) fn set_error(&mut self, error: Option<String>) {
-        report::applied(self.error.as_deref(), error.as_deref());
+        match (&self.error, &error) {
+            (None, Some(error)) => {
+                tracing::warn!(target: "plimsoll", "an override is not applied here: {error}");
+            }
+            (Some(_), None) => tracing::info!(target: "plimsoll", "all overrides are applied again"),
+            _ => {}
+        }
         self.error = error;
     }
 
-    /// Takes over what the store has answered at this time of the clock. The poll has named the overrides that had
-    /// ended at `asked_millis`. Returns whether the store had lost changes.
-    pub(super) fn follow(&mut self, poll: Poll, clock_micros: u64, asked_millis: u64) -> bool {
+    /// Returns the version after which a poll asks for changes, or one that no store has to read all overrides.
+    pub(super) fn version_to_ask(&self) -> u64 {
+        if self.has_ended { u64::MAX } else { self.version }
+    }
+
+    /// Takes over what the store has answered at this time of the clock. Returns whether it had lost changes.
+    pub(super) fn follow(&mut self, poll: Poll, clock_micros: u64) -> bool {
         self.ahead_micros = poll.now_micros as i64 - clock_micros as i64;
         self.last_reply_micros = clock_micros;
-        let now_millis = poll.now_micros / 1_000;
         let is_another = ![0, poll.epoch].contains(&self.epoch);
         self.epoch = poll.epoch;
-        // The next poll removes the overrides that have ended meanwhile.
-        let Some(entries) = poll.changed else {
-            // One that has ended since was not named, and is removed by the next poll.
-            self.forget_ended(asked_millis);
-            return false;
-        };
+        let Some(entries) = poll.changed else { return false };
         let is_older = self.has_lost || poll.version < self.version || is_another;
         if is_older {
-            let known = self.entries.iter().filter(|(_, entry)| entry.is_in_force(now_millis));
-            self.lost.extend(known.map(|(field, entry)| (field.clone(), entry.clone())));
+            self.losses += 1;
+            let known = self.entries.iter().map(|(field, entry)| (field.clone(), entry.clone()));
+            self.lost.extend(known);
         }
         self.lost.retain(|field, lost| {
-            let is_back = entries.get(field).is_some_and(|it| it.version >= lost.version);
-            !is_back && lost.is_in_force(now_millis)
+            entries.get(field).is_none_or(|entry| entry.version < lost.version)
         });
-        self.losses += u64::from(is_older);
         self.entries = Arc::new(entries);
-        (self.version, self.has_lost) = (poll.version, false);
+        self.version = poll.version;
+        self.forget_ended(poll.now_micros / 1_000);
+        (self.has_ended, self.has_lost) = (false, false);
         is_older
     }
 
@@ -139,13 +154,8 @@ impl Known {
     pub(super) fn forget_ended(&mut self, now_millis: u64) {
         if self.entries.values().any(|entry| !entry.is_in_force(now_millis)) {
             Arc::make_mut(&mut self.entries).retain(|_, entry| entry.is_in_force(now_millis));
+            self.has_ended = true;
         }
         self.lost.retain(|_, lost| lost.is_in_force(now_millis));
-    }
-
-    /// Returns the overrides that have ended, by their fields and versions.
-    pub(super) fn ended(&self, now_millis: u64) -> Vec<(String, u64)> {
-        let ended = self.entries.iter().filter(|(_, entry)| !entry.is_in_force(now_millis));
-        ended.map(|(field, entry)| (field.clone(), entry.version)).collect()
     }
 }

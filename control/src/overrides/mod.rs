@@ -9,16 +9,13 @@ mod known;
 #[allow(clippy::module_inception, reason = "the type has the name of its module")]
 mod overrides;
 mod redis;
-mod report;
 mod state;
-mod tasks;
-mod tls;
 
 #[cfg(feature = "admin")]
 pub(crate) use self::entry::{check_length, find};
 pub(crate) use self::entry::{digest, redacted};
 pub use self::{
-    audit::{AuditAction, AuditEntry, NewAuditEntry},
+    audit::{AuditAction, AuditEntry},
     config::OverridesConfig,
     entry::{Change, NewOverride, Override, OverrideKind},
     error::OverrideError,

@@ -8,7 +8,7 @@ use plimsoll::{
 };
 
 use super::{
-    AuditAction, AuditEntry, Change, NewAuditEntry, NewOverride, Override, OverrideError,
+    AuditAction, AuditEntry, Change, NewOverride, Override, OverrideError,
     OverrideKind,
     apply::Target,
     audit::{MAX_AUDIT, MemoryAudit},
@@ -17,7 +17,6 @@ use super::{
     error::MAX_OVERRIDES,
     redis::RedisBackend,
     state::{Backend, OverridesState},
-    tasks::Tasks,
 };
 use crate::{Registered, Registry, StoreKind};
 
@@ -28,7 +27,6 @@ use crate::{Registered, Registry, StoreKind};
 #[derive(Clone)]
 pub struct Overrides {
     state: Arc<OverridesState>,
-    tasks: Arc<Tasks>,
     shows_keys: bool,
 }
 
@@ -80,7 +78,7 @@ impl Overrides {
                 return Err(OverrideError::invalid("the store", kind.to_string(), allowed));
             }
         };
-        let backend = RedisBackend::new(url, &config.prefix, config.is_passive)?;
+        let backend = RedisBackend::new(url, &config.prefix)?;
         let backend = Backend::Redis(Box::new(backend));
         let clock = Arc::new(SystemClock::new());
         let state = Arc::new(OverridesState::new(Target { registry, limiter }, backend, clock));
@@ -88,10 +86,9 @@ impl Overrides {
             Err(error) if !config.is_lazy => return Err(error),
             _ => state.follow().await,
         }
-        state.measure();
-        let tasks = Tasks::default();
-        tasks.start(&state);
-        Ok(Self { state, tasks: Arc::new(tasks), shows_keys: false })
+        state.since_reply();
+        state.start();
+        Ok(Self { state, shows_keys: false })
     }
 
     /// Creates overrides of this process alone. They are lost when it ends.
@@ -106,7 +103,7 @@ impl Overrides {
         let backend = Backend::Memory(MemoryAudit::default());
         let target = Target { registry, limiter };
         let state = Arc::new(OverridesState::new(target, backend, Arc::new(clock)));
-        Self { state, tasks: Arc::default(), shows_keys: false }
+        Self { state, shows_keys: false }
     }
 
     /// Returns a handle that shows keys as operators write them, in its lists and in the audit entries of its
@@ -126,18 +123,14 @@ impl Overrides {
     /// could not be stored. A change that is stored is no error: see [`Change::not_applied`].
     pub async fn set(&self, new: NewOverride) -> Result<Change, OverrideError> {
         let (policy, key) = new.check(&self.state.target.registry)?;
-        self.tasks.start(&self.state);
+        self.state.start();
         let field = field(policy.policy().name(), key.as_ref());
-        let mut entry = AuditEntry::new(NewAuditEntry {
-            action: AuditAction::Set,
-            policy: new.policy.clone(),
+        let entry = AuditEntry {
             key: new.key.clone().map(|key| self.shown_key(&new.policy, key)),
-            before: None,
             after: Some(new.kind.to_string()),
-            by: new.by.clone(),
-            reason: new.reason.clone(),
-        });
-        entry.until = new.until;
+            until: new.until,
+            ..AuditEntry::new(AuditAction::Set, &new.policy, &new.by, &new.reason)
+        };
         let edit = Edit::Set(&new);
         self.change(Some(&policy), key.as_ref(), &field, edit, entry).await
     }
@@ -184,15 +177,10 @@ impl Overrides {
         let text = known.map_or_else(|| key.map(Into::into), |known| known.key);
         let registry = &self.state.target.registry;
         let found = find(registry, policy, text.as_deref()).ok();
-        let entry = AuditEntry::new(NewAuditEntry {
-            action: AuditAction::Remove,
-            policy: policy.into(),
+        let entry = AuditEntry {
             key: text.map(|key| self.shown_key(policy, key)),
-            before: None,
-            after: None,
-            by: by.into(),
-            reason: reason.into(),
-        });
+            ..AuditEntry::new(AuditAction::Remove, policy, by, reason)
+        };
         let (policy, key) = found.map_or((None, None), |(policy, key)| (Some(policy), key));
         self.change(policy.as_ref(), key.as_ref(), &field, Edit::Remove(version), entry).await
     }
@@ -209,10 +197,11 @@ impl Overrides {
     /// Returns how well this process follows the overrides.
     #[must_use]
     pub fn status(&self) -> OverridesStatus {
+        let since_reply = self.state.since_reply();
         let known = self.state.known();
         OverridesStatus {
             version: known.version,
-            since_reply: self.state.since_reply(&known),
+            since_reply,
             error: known.store_error.clone().or_else(|| known.error.clone()),
             losses: known.losses,
             lost: known.lost.values().map(|entry| self.shown(entry.clone())).collect(),
@@ -237,10 +226,9 @@ impl Overrides {
     /// # Errors
     ///
     /// Returns an error if a value is not allowed, or if Redis does not answer.
-    pub async fn record(&self, new: NewAuditEntry) -> Result<(), OverrideError> {
-        self.check(&new)?;
-        let key = new.key.map(|key| self.shown_key(&new.policy, key));
-        let entry = AuditEntry::new(NewAuditEntry { key, ..new });
+    pub async fn record(&self, mut entry: AuditEntry) -> Result<(), OverrideError> {
+        self.check(&entry)?;
+        entry.key = entry.key.map(|key| self.shown_key(&entry.policy, key));
         match &self.state.backend {
             Backend::Memory(audit) => audit.push(entry, self.state.now_millis()),
             Backend::Redis(backend) => backend.note(&entry).await?,
@@ -258,10 +246,10 @@ impl Overrides {
     /// Checks an entry for the audit log, before the action is done. Returns its policy and its key.
     pub(crate) fn check(
         &self,
-        new: &NewAuditEntry,
+        entry: &AuditEntry,
     ) -> Result<(Registered, Option<Key>), OverrideError> {
-        check_author(&new.by, &new.reason)?;
-        find(&self.state.target.registry, &new.policy, new.key.as_deref())
+        check_author(&entry.by, &entry.reason)?;
+        find(&self.state.target.registry, &entry.policy, entry.key.as_deref())
     }
 
     /// Returns the connection to Redis, if there is one.
@@ -281,22 +269,14 @@ impl Overrides {
         edit: Edit<'_>,
         entry: AuditEntry,
     ) -> Result<Change, OverrideError> {
-        let before = in_force(policy, key);
-        let change = self.state.change(field, edit, entry).await?;
-        let is_block = |entry: &Option<Override>| {
-            entry.as_ref().is_some_and(|it| it.kind == OverrideKind::Block)
-        };
-        let limit = |entry: &Option<Override>, limit: Option<String>| {
-            let is_off = limit.as_deref() == Some("off");
-            if is_block(entry) && !is_off { Some("block".to_owned()) } else { limit }
-        };
-        let not_applied = self.state.follow_one(field).await.err();
-        let in_force_before = limit(&change.before, before);
-        let in_force_after = limit(&change.after, in_force(policy, key));
-        let unread = self.state.unread(change.version).await;
-        let shown = |entry: Option<Override>| entry.map(|it| self.shown(it));
-        let (before, after) = (shown(change.before), shown(change.after));
-        Ok(Change { before, after, in_force_before, in_force_after, not_applied, unread, ..change })
+        let before = quota_in_force(policy, key);
+        let mut change = self.state.change(field, edit, entry).await?;
+        change.not_applied = self.state.follow_one(field).await.err();
+        change.in_force_before = in_force(change.before.as_ref(), before);
+        change.in_force_after = in_force(change.after.as_ref(), quota_in_force(policy, key));
+        change.before = change.before.map(|entry| self.shown(entry));
+        change.after = change.after.map(|entry| self.shown(entry));
+        Ok(change)
     }
 
     /// Returns the form of a key that this handle shows.
@@ -310,8 +290,14 @@ impl Overrides {
     }
 }
 
+/// Returns the limit under an override: the quota in force, or `block` unless the policy is switched off.
+fn in_force(entry: Option<&Override>, quota: Option<String>) -> Option<String> {
+    let is_block = entry.is_some_and(|entry| entry.kind == OverrideKind::Block);
+    if is_block && quota.as_deref() != Some("off") { Some("block".to_owned()) } else { quota }
+}
+
 /// Returns the quota in force for a policy, or for one key under it, or `off`.
-fn in_force(policy: Option<&Registered>, key: Option<&Key>) -> Option<String> {
+fn quota_in_force(policy: Option<&Registered>, key: Option<&Key>) -> Option<String> {
     let policy = policy?;
     let quota = match key {
         _ if !policy.is_enabled() => return Some("off".to_owned()),

@@ -3,23 +3,22 @@
 use std::{
     fmt,
     hash::{BuildHasher, RandomState},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use plimsoll::{RedisStore, redis::RedisConfig};
 use redis::{
-    AsyncCommands, Client, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind,
-    aio::{ConnectionManager, ConnectionManagerConfig},
-    streams::StreamRangeReply,
+    AsyncCommands, AsyncConnectionConfig, Client, ErrorKind, RedisError, RedisResult, Script,
+    ServerErrorKind, aio::MultiplexedConnection, streams::StreamRangeReply,
 };
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     AuditEntry, Change, Override, OverrideError,
     audit::MAX_AUDIT,
     entry::{Edit, Entries},
     error::MAX_OVERRIDES,
-    tls,
 };
 use crate::time::{from_millis, to_millis};
 
@@ -31,20 +30,17 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time for a command that is sent again, together with its first reply.
 const DEADLINE: Duration = Duration::from_secs(4);
-/// The longest wait for an instance that reads a change. Instances poll once a second.
-pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection to the Redis that has the overrides.
 pub(crate) struct RedisBackend {
     client: Client,
-    connection: Mutex<ConnectionManager>,
+    /// The connection that all commands share, until it fails.
+    connection: Mutex<Option<MultiplexedConnection>>,
     script: Script,
     entries: String,
     audit: String,
     /// The prefix of the keys.
     prefix: String,
-    /// True if only changes write.
-    is_passive: bool,
 }
 
 /// The answer to a poll.
@@ -66,44 +62,30 @@ pub(super) struct Changed {
 
 impl RedisBackend {
     /// Creates a connection, which is opened by the first command.
-    pub(super) fn new(url: &str, prefix: &str, is_passive: bool) -> Result<Self, OverrideError> {
-        let invalid = |_| OverrideError::invalid("the URL of Redis", "another text", tls::URL);
-        if prefix.is_empty() || prefix.len() > 64 || prefix.contains(['{', '}']) {
-            let allowed = "1 to 64 bytes without braces";
-            return Err(OverrideError::invalid("prefix", format!("{prefix:.80?}"), allowed));
-        }
-        tls::prepare();
-        let client = Client::open(url).map_err(invalid)?;
-        let connection = Mutex::new(connect(&client).map_err(invalid)?);
+    pub(super) fn new(url: &str, prefix: &str) -> Result<Self, OverrideError> {
+        // This chooses the cryptography of TLS, too.
+        let checked = RedisStore::check(&RedisConfig::url(url).prefix(prefix));
+        checked.map_err(|error| OverrideError::Config(error.to_string()))?;
         Ok(Self {
-            client,
-            connection,
+            client: Client::open(url).map_err(|error| failed(&error))?,
+            connection: Mutex::default(),
             script: Script::new(include_str!("../../lua/overrides.lua")),
             entries: format!("{prefix}:{{overrides}}:entries"),
             audit: format!("{prefix}:{{overrides}}:audit"),
             prefix: prefix.into(),
-            is_passive,
         })
     }
 
-    /// Asks for the overrides if they have another version than the known one, and removes those that have
-    /// ended.
-    pub(super) async fn poll(
-        &self,
-        known: u64,
-        ended: Vec<(String, u64)>,
-    ) -> Result<Poll, OverrideError> {
-        let mut arguments = vec![known.to_string()];
-        let ended = if self.is_passive { Vec::new() } else { ended };
-        arguments.extend(ended.into_iter().flat_map(|(field, it)| [field, it.to_string()]));
-        // The polls of a passive process do not renew the time to live.
-        let ttl = if self.is_passive { Duration::ZERO } else { TTL };
+    /// Asks for the overrides if they have another version than the known one.
+    pub(super) async fn poll(&self, known: u64) -> Result<Poll, OverrideError> {
         let mut invocation = self.script.prepare_invoke();
-        invocation.key(&self.entries).key(&self.audit).arg("poll").arg(ttl.as_millis() as u64);
-        invocation.arg(MAX_OVERRIDES).arg(MAX_AUDIT).arg(arguments);
-        let reply = invocation.invoke_async(&mut self.connection()).await;
+        invocation.key(&self.entries).key(&self.audit).arg("poll").arg(TTL.as_millis() as u64);
+        invocation.arg(MAX_OVERRIDES).arg(MAX_AUDIT).arg(known);
+        let invocation = &invocation;
+        let send = |mut connection| async move { invocation.invoke_async(&mut connection).await };
+        let reply = self.send_once(send).await;
         let (now_micros, version, epoch, fields): (_, _, _, Option<Vec<(String, String)>>) =
-            reply.map_err(|error| self.failed(&error))?;
+            reply.map_err(|error| failed(&error))?;
         let changed = fields.map(|fields| {
             let entry = |(field, value): (String, String)| Some((field, parse(&value)?));
             fields.into_iter().take(MAX_FIELDS).filter_map(entry).collect()
@@ -151,7 +133,7 @@ impl RedisBackend {
 
     /// Returns the newest entries of the audit log, the newest first.
     pub(super) async fn audit(&self, count: usize) -> Result<Vec<AuditEntry>, OverrideError> {
-        let read = |mut connection: ConnectionManager| async move {
+        let read = |mut connection: MultiplexedConnection| async move {
             connection.xrevrange_count(&self.audit, "+", "-", count).await
         };
         let reply: StreamRangeReply = self.send(read).await?;
@@ -166,56 +148,32 @@ impl RedisBackend {
         Ok(entries.collect())
     }
 
-    /// Waits until an instance of the service has read this version. Returns false if none has in time.
-    pub(super) async fn is_read(&self, version: u64) -> bool {
-        let read = async {
-            loop {
-                let read: RedisResult<u64> = self.connection().hget(&self.entries, ":read").await;
-                if read.is_ok_and(|read| read >= version) {
-                    return;
-                }
-                sleep(Duration::from_millis(50)).await;
-            }
-        };
-        timeout(READ_TIMEOUT, read).await.is_ok()
-    }
-
-    /// Returns whether only changes write.
-    pub(super) fn is_passive(&self) -> bool {
-        self.is_passive
-    }
-
     /// Returns the prefix of the keys.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
-    }
-
-    /// Returns a connection, which is shared.
-    pub(crate) fn connection(&self) -> ConnectionManager {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Sends a command whose effect is the same if it is made twice. If the connection does not lead to a server
     /// that answers, sends it once more over another one.
     pub(crate) async fn send<T, F>(
         &self,
-        command: impl Fn(ConnectionManager) -> F,
+        command: impl Fn(MultiplexedConnection) -> F,
     ) -> Result<T, OverrideError>
     where
         F: Future<Output = RedisResult<T>>,
     {
         let end = Instant::now() + DEADLINE;
-        let error = match command(self.connection()).await {
+        let error = match self.send_once(&command).await {
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
-        let first = self.failed(&error);
+        let first = failed(&error);
         if !is_of_connection(&error) {
             return Err(first);
         }
-        match timeout_at(end, command(self.connection())).await {
+        match timeout_at(end, self.send_once(&command)).await {
             Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(error)) if !first.may_apply() => Err(self.failed(&error)),
+            Ok(Err(error)) if !first.may_apply() => Err(failed(&error)),
             // The first one may have been made.
             Ok(Err(_)) => Err(first),
             Err(_) => {
@@ -225,23 +183,36 @@ impl RedisBackend {
         }
     }
 
-    /// Returns the error of a command. After an error of the connection, the next command uses another one.
-    fn failed(&self, error: &RedisError) -> OverrideError {
-        if is_of_connection(error)
-            && let Ok(connection) = connect(&self.client)
-        {
-            *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = connection;
-        }
-        let message = match error.code() {
-            Some(code) => format!("{} {code}", error.category()),
-            None if error.is_timeout() => format!("no reply within {RESPONSE_TIMEOUT:?}"),
-            None if error.is_connection_refusal() => "it refuses connections".to_owned(),
-            None if error.is_connection_dropped() => "the connection was closed".to_owned(),
-            None => error.category().to_owned(),
+    /// Sends a command over the shared connection. After an error of the connection, the next command opens another
+    /// one.
+    async fn send_once<T, F>(
+        &self,
+        command: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> RedisResult<T>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        let shared = self.connection().clone();
+        let connection = match shared {
+            Some(connection) => connection,
+            None => {
+                let config = AsyncConnectionConfig::new()
+                    .set_connection_timeout(Some(CONNECT_TIMEOUT))
+                    .set_response_timeout(Some(RESPONSE_TIMEOUT));
+                let opened =
+                    self.client.get_multiplexed_async_connection_with_config(&config).await?;
+                self.connection().insert(opened).clone()
+            }
         };
-        let is_known = error.is_connection_refusal() || error.code().is_some();
-        let may_apply = is_of_connection(error) && !is_known;
-        OverrideError::Unavailable { message, may_apply }
+        let sent = command(connection).await;
+        if sent.as_ref().is_err_and(is_of_connection) {
+            *self.connection() = None;
+        }
+        sent
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Option<MultiplexedConnection>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Calls the script for a change. It makes a change once, also if the change is sent twice.
@@ -268,12 +239,18 @@ fn is_of_connection(error: &RedisError) -> bool {
 /// The status of a change, its version, the version before, and the override before.
 type Reply = (String, u64, u64, Option<String>);
 
-fn connect(client: &Client) -> RedisResult<ConnectionManager> {
-    let config = ConnectionManagerConfig::new()
-        .set_number_of_retries(1)
-        .set_connection_timeout(Some(CONNECT_TIMEOUT))
-        .set_response_timeout(Some(RESPONSE_TIMEOUT));
-    ConnectionManager::new_lazy_with_config(client.clone(), config)
+/// Returns the error of a command.
+fn failed(error: &RedisError) -> OverrideError {
+    let message = match error.code() {
+        Some(code) => format!("{} {code}", error.category()),
+        None if error.is_timeout() => format!("no reply within {RESPONSE_TIMEOUT:?}"),
+        None if error.is_connection_refusal() => "it refuses connections".to_owned(),
+        None if error.is_connection_dropped() => "the connection was closed".to_owned(),
+        None => error.category().to_owned(),
+    };
+    let is_known = error.is_connection_refusal() || error.code().is_some();
+    let may_apply = is_of_connection(error) && !is_known;
+    OverrideError::Unavailable { message, may_apply }
 }
 
 /// Reads an override of the hash. Other fields are none.

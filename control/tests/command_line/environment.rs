@@ -34,14 +34,9 @@ fn rows(page: &str) -> BTreeMap<String, String> {
 fn a_name_in_both_programs_means_the_same() {
     let shell = variables(SHELL);
     let server: BTreeSet<_> = SERVER.iter().flat_map(|source| variables(source)).collect();
-    assert!(server.len() > 30 && shell.len() >= 5, "{server:?} {shell:?}");
-    // What the value of each is in both programs. The test below gives one value to both.
-    let both = [
-        ("PLIMSOLL_ADMIN_TOKEN", "operator"),
-        ("PLIMSOLL_CONFIG", "file"),
-        ("PLIMSOLL_OVERRIDES_REDIS", "overrides"),
-        ("PLIMSOLL_REDIS", "Redis"),
-    ];
+    assert!(server.len() > 30 && shell.len() == 2, "{server:?} {shell:?}");
+    // What the value is in both programs.
+    let both = [("PLIMSOLL_ADMIN_TOKEN", "operator")];
     let shared: Vec<_> = shell.intersection(&server).map(String::as_str).collect();
     assert_eq!(shared, both.map(|(name, _)| name));
     let (shell, server) = (rows(SHELL_PAGE), rows(SERVER_PAGE));
@@ -53,57 +48,9 @@ fn a_name_in_both_programs_means_the_same() {
     }
 }
 
-/// A shell beside the server, in the environment of the server.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_shell_in_the_environment_of_the_server_finds_the_service() {
-    let mut service = Service::over_redis().await;
-    service.spend("42", 2).await;
-    let (url, folder) = (service.server.url(), service.folder.clone());
-    let file = service.target[1].clone();
-    service.target.clear();
-    let run = |variables: &[(&str, &str)], arguments: &[&str]| {
-        let mut command = service.command(arguments);
-        command.env("PLIMSOLL_ADMIN", "127.0.0.1:1").env("PLIMSOLL_TOKEN", "token-of-a-client");
-        command.env("PLIMSOLL_ADMIN_TOKEN", "token-of-an-operator");
-        command.envs(variables.iter().copied()).output().expect("started")
-    };
-    let finds = |variables: &[(&str, &str)]| {
-        let output = run(variables, &["peek", "42"]);
-        String::from_utf8_lossy(&output.stdout).contains("3 of 5")
-    };
-    let folder = folder.display().to_string();
-    let redis = ("PLIMSOLL_REDIS", url.as_str());
-    assert!(finds(&[("PLIMSOLL_CONFIG", &file), redis]));
-    assert!(finds(&[("PLIMSOLL_CONFIG", &format!("{file},")), redis]));
-    // The server reads all files of a folder, and one of them is that of plimsoll.
-    let envoy = service.folder.join("envoy.yaml");
-    fs::write(&envoy, "domain: shop\ndescriptors: []\n").expect("written");
-    assert!(finds(&[("PLIMSOLL_CONFIG", &folder), redis]));
-    // The server of the variable beats the one of the file, as it does in the server.
-    let nowhere = "[store.redis]\nurl = 'redis://127.0.0.1:1'\n";
-    fs::write(&file, format!("{CONFIG}{nowhere}")).expect("written");
-    assert!(finds(&[("PLIMSOLL_CONFIG", &file), redis]));
-    assert!(!finds(&[("PLIMSOLL_CONFIG", &file), ("REDIS_URL", &url)]));
-    // Overrides may be on another server.
-    let others = Server::start();
-    let overrides = ("PLIMSOLL_OVERRIDES_REDIS", others.url());
-    let variables = [("PLIMSOLL_CONFIG", file.as_str()), redis, (overrides.0, &overrides.1)];
-    assert!(run(&variables, &["override", "demo", "9/10min"]).status.success());
-    let has_overrides = |server: &Server| server.keys().iter().any(|it| it.ends_with(b":entries"));
-    assert!(has_overrides(&others) && !has_overrides(&service.server));
-
-    fs::write(service.folder.join("other.toml"), CONFIG).expect("written");
-    let output = run(&[("PLIMSOLL_CONFIG", &folder), redis], &["peek", "42"]);
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        message.contains("PLIMSOLL_CONFIG names 2 files") && message.contains("--config FILE"),
-        "{message}"
-    );
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_and_the_token_of_the_environment() {
-    let mut service = Service::over_http().await;
+    let mut service = Service::start().await;
     let page = service.target[1].clone();
     service.target.clear();
     let run = |token: &str| {

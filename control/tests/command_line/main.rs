@@ -1,8 +1,6 @@
-//! The command line, over a file and Redis, and over the admin page of a running service.
+//! The command line, over the admin page of a running service.
 
 mod environment;
-mod reads;
-mod servers;
 mod typed;
 
 use std::{
@@ -12,10 +10,10 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Decision, Limiter, Resilience};
+use plimsoll::{Decision, Limiter};
 use plimsoll_control::{
-    Config, Offenders, Overrides, OverridesConfig,
-    admin::{Access, Activity, AdminConfig, router},
+    Config, Format, Offenders, Overrides, OverridesConfig,
+    admin::{Access, AdminConfig, router},
 };
 use plimsoll_testing::servers::{Server, directory};
 use serde_json::Value;
@@ -36,69 +34,44 @@ key = "client_ip"
 
 const TOKEN: &str = "8b1f2a9c5d7e";
 
-/// A service and its Redis, and the arguments with which the command line finds them.
+/// A service with an admin page, its Redis, and the arguments with which the command line finds them.
 struct Service {
-    server: Server,
     limiter: Limiter,
     config: Config,
-    activity: Activity,
-    /// The overrides that the service follows.
-    followed: Option<Overrides>,
+    offenders: Offenders,
     target: Vec<String>,
     folder: PathBuf,
+    _server: Server,
 }
 
 impl Service {
-    /// A service that the command line finds by its file and its Redis.
-    async fn over_redis() -> Self {
-        let mut service = Self::with(CONFIG, Server::start()).await;
-        service.followed = Some(service.overrides().await.0);
-        service
+    async fn start() -> Self {
+        Self::with(CONFIG).await
     }
 
-    /// A service with this configuration, whose store has no server or this one.
-    async fn with(text: &str, server: Server) -> Self {
-        let folder = directory();
-        let file = folder.join("limits.toml");
-        fs::write(&file, text).expect("written");
-        let config = Config::from_path(&file).expect("valid");
+    /// A service with this configuration.
+    async fn with(text: &str) -> Self {
+        let (server, folder) = (Server::start(), directory());
         // The machine may be busy.
-        let patient = Resilience::default().deadline(Duration::from_secs(10));
-        let store = config.store().with_url(&server.url()).with_resilience(patient);
-        let limiter = store.connect().await.expect("a store");
-        let file = file.display().to_string();
-        let target = ["--config", &file, "--redis", &server.url()].map(str::to_owned).to_vec();
-        let activity = Activity::new(Offenders::new(100));
-        Self { server, limiter, config, activity, followed: None, target, folder }
-    }
-
-    /// Connects the service to its overrides, and shares its offenders.
-    async fn overrides(&self) -> (Overrides, Offenders) {
-        let (url, registry) = (self.server.url(), self.config.registry().clone());
+        let text = format!("resilience.deadline = '10s'\n{text}");
+        fs::write(folder.join("limits.toml"), &text).expect("written");
+        let config = Config::from_text(&text, Format::Toml).expect("valid");
+        let limiter = config.store().with_url(&server.url()).connect().await.expect("a store");
+        let place = OverridesConfig::new(server.url(), "plim");
         let overrides =
-            Overrides::connect(OverridesConfig::new(url, "plim"), registry, self.limiter.clone())
-                .await;
+            Overrides::connect(place, config.registry().clone(), limiter.clone()).await;
         let overrides = overrides.expect("connected");
         let offenders = Offenders::new(100);
         offenders.share(&overrides);
-        (overrides, offenders)
-    }
-
-    /// A service that the command line finds by its admin page.
-    async fn over_http() -> Self {
-        let mut service = Self::over_redis().await;
-        let (overrides, offenders) = service.overrides().await;
-        service.activity = Activity::new(offenders);
         let access = Access::tokens().write("alice", TOKEN);
-        let activity = service.activity.clone();
-        let admin = AdminConfig::new(overrides, activity, access);
+        let admin = AdminConfig::new(overrides, offenders.clone(), access);
         let app = axum::Router::new().nest("/admin", router(admin));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         tokio::spawn(async move { axum::serve(listener, app).await.expect("served") });
         let base = format!("http://{address}/admin/");
-        service.target = ["--admin", &base, "--token", TOKEN].map(str::to_owned).to_vec();
-        service
+        let target = ["--admin", &base, "--token", TOKEN].map(str::to_owned).to_vec();
+        Self { limiter, config, offenders, target, folder, _server: server }
     }
 
     /// Spends units of a key under the policy `demo`. Returns how many were admitted.
@@ -108,7 +81,7 @@ impl Service {
         for _ in 0..times {
             let decision = self.limiter.check(demo.policy().charge(key, 1)).await;
             let decision = decision.expect("an answer");
-            self.activity.record(&decision);
+            self.offenders.record(&decision);
             admitted += u64::from(matches!(decision, Decision::Allowed(_)));
         }
         admitted
@@ -128,9 +101,7 @@ impl Service {
     fn command(&self, arguments: &[&str]) -> Command {
         let target = self.target.iter().map(String::as_str);
         let arguments: Vec<_> = target.chain(arguments.iter().copied()).collect();
-        let mut command = plimsoll(&arguments);
-        command.env("USER", "alice");
-        command
+        plimsoll(&arguments)
     }
 
     async fn run(&self, arguments: &[&str]) -> Output {
@@ -326,7 +297,7 @@ async fn order(service: &Service) {
     // One in 64 admitted checks is counted, on average.
     for _ in 0..2_000 {
         let decision = service.limiter.check(charge.clone()).await.expect("an answer");
-        service.activity.record(&decision);
+        service.offenders.record(&decision);
         service.limiter.reset(charge.clone()).await.expect("an answer");
     }
     service.spend("denied", 20).await;
@@ -342,28 +313,13 @@ async fn order(service: &Service) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_keys_of_the_fleet_have_two_orders() {
-    let mut service = Service::over_redis().await;
-    let (overrides, offenders) = service.overrides().await;
-    service.activity = Activity::new(offenders);
-    order(&service).await;
-    drop(overrides);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_keys_of_the_page_have_two_orders() {
-    order(&Service::over_http().await).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn over_a_file_and_redis() {
-    let service = Service::over_redis().await;
-    walk(&service).await;
+async fn keys_have_two_orders() {
+    order(&Service::start().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn over_the_admin_page() {
-    let service = Service::over_http().await;
+    let service = Service::start().await;
     walk(&service).await;
     let output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
         .args(&service.target[..2])
@@ -377,7 +333,7 @@ async fn over_the_admin_page() {
 /// A mistake in the arguments is refused, and the message says what is allowed.
 #[tokio::test(flavor = "multi_thread")]
 async fn mistakes_are_refused() {
-    let service = Service::over_http().await;
+    let service = Service::start().await;
     let block = ["block", "42", "--policy", "demo", "--reason", "x", "--for"];
     for (time, allowed) in [
         ("0s", "1s to 400days"),
@@ -416,7 +372,7 @@ async fn mistakes_are_refused() {
 /// A program that reads no more, such as `head`, ends a command without an error.
 #[tokio::test(flavor = "multi_thread")]
 async fn output_that_no_program_reads_is_no_error() {
-    let service = Service::over_http().await;
+    let service = Service::start().await;
     for arguments in
         [&["completions", "bash"][..], &["peek", "42"], &["block", "42", "--policy", "demo"]]
     {
@@ -435,11 +391,7 @@ async fn output_that_no_program_reads_is_no_error() {
 fn plimsoll(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.args(arguments);
-    let variables = ["CONFIG", "REDIS", "OVERRIDES_REDIS", "ADMIN_URL", "ADMIN_TOKEN"];
-    for name in variables {
-        command.env_remove(format!("PLIMSOLL_{name}"));
-    }
-    command.env_remove("REDIS_URL");
+    command.env_remove("PLIMSOLL_ADMIN_URL").env_remove("PLIMSOLL_ADMIN_TOKEN");
     command
 }
 
@@ -452,7 +404,7 @@ fn fails(arguments: &[&str]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_checked() {
-    let service = Service::over_redis().await;
+    let service = Service::start().await;
     let file = service.folder.join("limits.toml").display().to_string();
     let valid = service.prints(&["check-config", &file]).await;
     assert!(valid.contains("is valid, with 2 policies") && valid.contains("5/10min"), "{valid}");

@@ -4,7 +4,7 @@ use std::{process::Command, time::Duration};
 
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
-    AuditAction, KeyType, NewAuditEntry, NewOverride, Origin, OverrideError, OverrideKind,
+    AuditAction, AuditEntry, KeyType, NewOverride, Origin, OverrideError, OverrideKind,
     Overrides, OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::Server;
@@ -54,12 +54,8 @@ impl Kind {
             Self::Block => set(Some(1), OverrideKind::Block).await,
             Self::Remove => overrides.remove("api", None, "dora", "a test").await.map(drop),
             Self::Record => {
-                let action = AuditAction::Reset;
-                let (policy, by, reason) = ("api".into(), "dora".into(), "a test".into());
-                let (key, before, after) = (None, None, None);
-                overrides
-                    .record(NewAuditEntry { action, policy, key, before, after, by, reason })
-                    .await
+                let entry = AuditEntry::new(AuditAction::Reset, "api", "dora", "a test");
+                overrides.record(entry).await
             }
         }
     }

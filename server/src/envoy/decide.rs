@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use plimsoll::{Charge, Decision, Error, Limiter, policy::Charges};
-use plimsoll_control::admin::Activity;
+use plimsoll_control::Offenders;
 use smallvec::SmallVec;
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
 pub(super) struct EnvoyCheck<'a> {
     pub(super) limiter: &'a Limiter,
     /// The decisions that the admin page shows.
-    pub(super) activity: Option<&'a Activity>,
+    pub(super) offenders: Option<&'a Offenders>,
     pub(super) lines: &'a [Line<'a>],
     pub(super) options: &'a EnvoyOptions,
 }
@@ -126,8 +126,8 @@ impl<'a> EnvoyCheck<'a> {
     /// Charges all of `charges`, or none.
     async fn check<'c>(&self, charges: impl Into<Charges<'c>>) -> Result<Decision<'c>, Error> {
         let decision = self.limiter.check(charges).await?;
-        if let Some(activity) = self.activity {
-            activity.record(&decision);
+        if let Some(offenders) = self.offenders {
+            offenders.record(&decision);
         }
         Ok(decision)
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use plimsoll::Limiter;
-use plimsoll_control::{Registry, admin::Activity};
+use plimsoll_control::{Offenders, Registry};
 
 use super::{
     config::{EnvoyConfig, EnvoyConfigError, Files},
@@ -39,7 +39,7 @@ pub(super) struct EnvoyParts {
     pub(super) limiter: Limiter,
     pub(super) stats: Stats,
     /// The decisions that the admin page shows.
-    pub(super) activity: Option<Activity>,
+    pub(super) offenders: Option<Offenders>,
     pub(super) registry: Option<Registry>,
     seen: Mutex<Seen>,
 }
@@ -60,7 +60,7 @@ impl Envoy {
 
     /// Creates the service like [`new`](Self::new), and registers the policies of its limits, so that
     /// operators see them, override them and switch them off. Their keys are texts such as
-    /// `user=alice,path=/x`. Its decisions are recorded in `activity`.
+    /// `user=alice,path=/x`. Its decisions are recorded in `offenders`.
     ///
     /// # Errors
     ///
@@ -69,17 +69,17 @@ impl Envoy {
         config: EnvoyConfig,
         limiter: Limiter,
         registry: Registry,
-        activity: Activity,
+        offenders: Offenders,
     ) -> Result<Self, EnvoyConfigError> {
         config.register(&registry)?;
-        Ok(Self::with_parts(config, limiter, Some(registry), Some(activity)))
+        Ok(Self::with_parts(config, limiter, Some(registry), Some(offenders)))
     }
 
     fn with_parts(
         config: EnvoyConfig,
         limiter: Limiter,
         registry: Option<Registry>,
-        activity: Option<Activity>,
+        offenders: Option<Offenders>,
     ) -> Self {
         let stats = Stats::new();
         stats.config_load_success.increment(1);
@@ -87,7 +87,7 @@ impl Envoy {
             config: ArcSwap::from_pointee(config),
             limiter,
             stats,
-            activity,
+            offenders,
             registry,
             seen: Mutex::default(),
         }))

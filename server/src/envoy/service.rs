@@ -64,7 +64,7 @@ impl EnvoyParts {
         let options = &config.options;
         let check = EnvoyCheck {
             limiter: &self.limiter,
-            activity: self.activity.as_ref(),
+            offenders: self.offenders.as_ref(),
             lines: &lines,
             options,
         };

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use plimsoll::{Decision, Error, Limiter, OnFailure, layer::Headers};
-use plimsoll_control::{Registry, admin::Activity};
+use plimsoll_control::{Offenders, Registry};
 
 use super::receipts::Receipts;
 use crate::{access::Clients, settings::Settings};
@@ -16,7 +16,7 @@ pub struct Api(Arc<Parts>);
 pub(super) struct Parts {
     pub(super) registry: Registry,
     pub(super) limiter: Limiter,
-    pub(super) activity: Activity,
+    pub(super) offenders: Offenders,
     pub(super) clients: Clients,
     pub(super) receipts: Receipts,
     pub(super) headers: Headers,
@@ -34,7 +34,7 @@ impl Api {
     pub fn new(
         registry: Registry,
         limiter: Limiter,
-        activity: Activity,
+        offenders: Offenders,
         settings: &Settings,
     ) -> Result<Self, Error> {
         let secret = settings.receipt_secret.as_deref();
@@ -43,7 +43,7 @@ impl Api {
         Ok(Self(Arc::new(Parts {
             registry,
             limiter,
-            activity,
+            offenders,
             clients: settings.clients.clone(),
             receipts,
             headers: Headers::default(),
@@ -60,6 +60,6 @@ impl Api {
 
     /// Counts a decision for the admin page.
     pub(super) fn record(&self, decision: &Decision<'_>) {
-        self.0.activity.record(decision);
+        self.0.offenders.record(decision);
     }
 }

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use plimsoll::Limiter;
-use plimsoll_control::{Offenders, Registry, admin::Activity};
+use plimsoll_control::{Offenders, Registry};
 use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
 use plimsoll_testing::servers::directory;
 
@@ -14,8 +14,8 @@ fn domain(name: &str) -> String {
 
 fn domains(folder: &Path) -> Vec<String> {
     let config = EnvoyConfig::load([folder], EnvoyOptions::default()).unwrap();
-    let (registry, activity) = (Registry::default(), Activity::new(Offenders::new(10)));
-    Envoy::new_registered(config, Limiter::in_memory(), registry.clone(), activity).unwrap();
+    let (registry, offenders) = (Registry::default(), Offenders::new(10));
+    Envoy::new_registered(config, Limiter::in_memory(), registry.clone(), offenders).unwrap();
     let names = registry.policies().into_iter().map(|it| it.policy().name().to_owned());
     names.map(|name| name.split('.').nth(1).unwrap().to_owned()).collect()
 }

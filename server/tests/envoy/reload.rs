@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_li
     Minute, Second,
 };
 use plimsoll::Limiter;
-use plimsoll_control::{Offenders, Registry, admin::Activity};
+use plimsoll_control::{Offenders, Registry};
 use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
 use plimsoll_testing::{log::Log, servers::directory};
 
@@ -222,9 +222,9 @@ fn a_domain_is_kept_under_the_quota_of_its_file_and_not_of_an_override() {
     let folder = two_domains();
     let registry = Registry::default();
     let config = EnvoyConfig::load([&folder], EnvoyOptions::default()).unwrap();
-    let activity = Activity::new(Offenders::new(10));
+    let offenders = Offenders::new(10);
     let envoy =
-        Envoy::new_registered(config, Limiter::in_memory(), registry.clone(), activity).unwrap();
+        Envoy::new_registered(config, Limiter::in_memory(), registry.clone(), offenders).unwrap();
     let find = |domain: &str| {
         let policies = registry.policies();
         let mut of_domain = policies.iter().filter(|it| it.policy().name().contains(domain));
@@ -299,9 +299,9 @@ async fn operators_see_the_limits_in_force() {
     fs::write(folder.join("a.yaml"), limit(10)).unwrap();
     let registry = Registry::default();
     let config = EnvoyConfig::load([&folder], EnvoyOptions::default()).unwrap();
-    let activity = Activity::new(Offenders::new(10));
+    let offenders = Offenders::new(10);
     let envoy =
-        Envoy::new_registered(config, Limiter::in_memory(), registry.clone(), activity).unwrap();
+        Envoy::new_registered(config, Limiter::in_memory(), registry.clone(), offenders).unwrap();
     let quotas = || {
         let policies = registry.policies();
         policies.iter().map(|it| it.policy().quota().to_string()).collect::<Vec<_>>()

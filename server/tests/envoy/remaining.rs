@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{
     RateLimitResponse, rate_limit_response::Code,
 };
 use plimsoll::Quota;
-use plimsoll_control::{Offenders, Registry, admin::Activity};
+use plimsoll_control::{Offenders, Registry};
 use plimsoll_server::envoy::{Decide, Envoy, EnvoyConfig, EnvoyOptions};
 use plimsoll_testing::seed;
 use proptest::{prelude::*, test_runner::Config};
@@ -235,7 +235,7 @@ fn service(switches: Switches) -> Service {
     let (clock, limiter) = memory();
     let registry = Registry::default();
     let envoy =
-        Envoy::new_registered(config, limiter, registry.clone(), Activity::new(Offenders::new(10)))
+        Envoy::new_registered(config, limiter, registry.clone(), Offenders::new(10))
             .unwrap();
     for registered in registry.policies() {
         let policy = registered.policy();

@@ -12,7 +12,7 @@ use super::{
     overrides::{Changed, changed},
 };
 use crate::{
-    AuditAction, NewAuditEntry, NewOverride, OverrideError, OverrideKind, Registered,
+    AuditAction, AuditEntry, NewOverride, OverrideError, OverrideKind, Registered,
     admin::{Operator, config::Admin},
     web::Problem,
 };
@@ -42,7 +42,7 @@ struct Valid<'a> {
     admin: &'a Admin,
     registered: Registered,
     key: Key,
-    entry: NewAuditEntry,
+    entry: AuditEntry,
     /// Names the key.
     whose: String,
 }
@@ -125,8 +125,8 @@ impl<'a> Valid<'a> {
         action: AuditAction,
     ) -> Result<Self, Problem> {
         let whose = whose(&policy, Some(&key));
-        let (before, after, by) = (None, None, operator.name().into());
-        let entry = NewAuditEntry { action, policy, key: Some(key), before, after, by, reason };
+        let entry = AuditEntry::new(action, policy, operator.name(), reason);
+        let entry = AuditEntry { key: Some(key), ..entry };
         let (registered, key) = admin.overrides.check(&entry)?;
         let key = key.unwrap_or(Key::ANONYMOUS);
         Ok(Self { admin, registered, key, entry, whose })
@@ -180,9 +180,9 @@ impl<'a> Valid<'a> {
         after: Option<String>,
         message: &mut String,
     ) -> bool {
-        let entry = NewAuditEntry { before, after, ..self.entry.clone() };
+        let entry = AuditEntry { before, after, ..self.entry.clone() };
         let Err(error) = self.admin.overrides.record(entry).await else { return true };
-        let NewAuditEntry { action, policy, by, reason, .. } = &self.entry;
+        let AuditEntry { action, policy, by, reason, .. } = &self.entry;
         tracing::error!(
             target: "plimsoll", policy, by, reason, "{action} is not in the audit log: {error}"
         );

@@ -28,9 +28,6 @@ pub(super) fn of_change(policy: &str, key: Option<&str>, change: &Change) -> Str
     if let Some(cause) = &change.not_applied {
         message += &format!("; stored, and this instance tries again to apply it: {cause}");
     }
-    if let Some(warning) = &change.unread {
-        message += &format!(". Warning: {warning}");
-    }
     message
 }
 

@@ -15,7 +15,7 @@ mod trials;
 pub(super) use self::{
     changes::{block, reset, unblock},
     keys::key,
-    offenders::{audit, denials, offenders},
+    offenders::{audit, offenders},
     overrides::{overrides, remove_override, set_override},
     policies::policies,
     session::{method_not_allowed, not_found, session},

@@ -1,6 +1,6 @@
-//! The keys that are denied most or spend most, the last denials, and the audit log.
+//! The keys that are denied most or spend most, and the audit log.
 
-use std::{cmp::Reverse, collections::VecDeque};
+use std::cmp::Reverse;
 
 use axum::{
     Json,
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::lookup;
 use crate::{
     AuditEntry, Offender, OffenderOrder,
-    admin::{config::Admin, denials::Denial, problem::of_read},
+    admin::{config::Admin, problem::of_read},
     web::Problem,
 };
 
@@ -66,7 +66,7 @@ pub(in crate::admin) async fn offenders(
         None => admin.registry.policies(),
     };
     let count = count.unwrap_or(20).min(MAX_ENTRIES);
-    let offenders = admin.activity.offenders();
+    let offenders = &admin.offenders;
     let mut rows = Vec::new();
     for registered in policies {
         let policy = registered.policy().name();
@@ -79,11 +79,6 @@ pub(in crate::admin) async fn offenders(
     rows.sort_by_key(|Row { offender, .. }| Reverse(by.of(offender)));
     rows.truncate(count);
     Ok(Json(rows))
-}
-
-/// Returns the last denials of this process, the newest first.
-pub(in crate::admin) async fn denials(State(admin): State<Admin>) -> Json<VecDeque<Denial>> {
-    Json(admin.activity.denials().newest())
 }
 
 /// Returns the newest entries of the audit log, the newest first.

@@ -109,7 +109,6 @@ pub(super) fn changed(policy: &str, key: Option<&str>, change: &crate::Change) -
         "in_force_before": change.in_force_before,
         "in_force_after": change.in_force_after,
         "not_applied": change.not_applied,
-        "unread": change.unread,
     });
     let status = if change.not_applied.is_some() { StatusCode::ACCEPTED } else { StatusCode::OK };
     (status, Json(answer))

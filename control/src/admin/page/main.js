@@ -6,7 +6,7 @@ import { onChanged } from "./changes.js";
 import { forgetKey, lookUp, refreshKey } from "./keys.js";
 import { policies } from "./policies.js";
 import { store } from "./store.js";
-import { audit, denials, failed, offenders, overrides, trials } from "./tables.js";
+import { audit, failed, offenders, overrides, trials } from "./tables.js";
 
 const EVERY_MS = 2_000;
 /** The audit log is read less often: once in so many times. */
@@ -62,7 +62,6 @@ async function refresh() {
       part("offender-list", `offenders?${of}`, (list) => offenders(list, show, mayWrite())).then(ofProcess(of)),
       part("override-list", "overrides", (list) => overrides(list, mayWrite())),
       part("trial-list", "trials", trials),
-      part("denial-list", "denials", denials),
       turn % AUDIT_EVERY === 0 && part("audit-list", "audit", (list) => audit(list, mayWrite())),
       refreshKey(mayWrite()),
     ]);

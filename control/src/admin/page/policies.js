@@ -1,7 +1,6 @@
 // The policies: one card each, which is kept while its numbers change.
 
-import { $, button, count, h, quiet, show } from "./dom.js";
-import { chart, draw, latest } from "./chart.js";
+import { $, button, h, quiet, show } from "./dom.js";
 import { change } from "./changes.js";
 
 const cards = new Map();
@@ -23,32 +22,22 @@ export function policies(list, mayWrite) {
 }
 
 function newCard(name) {
-  const card = { chart: chart(), head: h("div", { class: "head" }), numbers: h("p", { class: "numbers" }), facts: h("div"), buttons: h("div", { class: "buttons" }) };
-  card.item = h("li", { "data-policy": name }, card.head, card.chart, card.numbers, card.facts, card.buttons);
+  const card = { head: h("div", { class: "head" }), facts: h("div"), buttons: h("div", { class: "buttons" }) };
+  card.item = h("li", { "data-policy": name }, card.head, card.facts, card.buttons);
   const next = [...$("policy-list").children].find((item) => item.dataset.policy > name);
   $("policy-list").insertBefore(card.item, next ?? null);
   return card;
 }
 
 function update(card, policy, mayWrite) {
-  const { name, quota, rates } = policy;
+  const { name, quota } = policy;
   show(card.head, [name, quota], () => [h("h3", {}, name), h("code", {}, quota)]);
-  card.chart.toggleAttribute("hidden", !rates);
-  if (rates) draw(card.chart, rates);
-  show(card.numbers, rates ?? policy.no_data, () => (rates ? numbers(rates) : quiet(`${policy.no_data}.`)));
   const facts = [policy.source, policy.configured, policy.overridden, policy.enabled, policy.keys, policy.key_overrides];
   show(card.facts, facts, () => describe(policy));
   const version = policy.override_version;
   show(card.buttons, [quota, mayWrite, version], () => (mayWrite ? [
     button("Change quota", `quota-${name}`, () => change.quota({ policy: name, quota, version }), `Change quota of ${name}`),
   ] : []));
-}
-
-function numbers({ allowed, denied, would_deny: wouldDeny, seconds_per_sample: seconds }) {
-  const rate = (values, text) => h("span", {}, h("b", {}, count(latest(values, seconds))), `/s ${text}`);
-  const all = [rate(allowed, "admitted"), rate(denied, "denied")];
-  if (wouldDeny.some((value) => value > 0)) all.push(rate(wouldDeny, "would be denied"));
-  return all;
 }
 
 function describe({ source, configured, overridden, enabled, keys, key_overrides: own }) {

@@ -1,6 +1,6 @@
 // Offenders, overrides, trials and the audit log.
 
-import { $, button, count, h, key as keyText, quiet, show, table, time, wait } from "./dom.js";
+import { $, button, count, h, key as keyText, quiet, show, table, time } from "./dom.js";
 import { change, changeKey } from "./changes.js";
 
 /** More rows would make a browser slow. */
@@ -50,17 +50,6 @@ export function trials(list) {
     ]);
     return table("Trials so far", [["Policy"], ["Quota"], ["Admitted by both", "number"], ["Only by the trial", "number"],
       ["Only by the live limit", "number"], ["Denied by both", "number"]], rows);
-  });
-}
-
-export function denials(list) {
-  show($("denial-list"), list, () => {
-    if (!list.length) return quiet("No data because no request was denied by this process yet.");
-    const rows = list.map((it) => [
-      time(it.time), it.policy, keyText(it.key), count(it.limit),
-      it.retry_after === null ? "never" : wait(it.retry_after), it.suppressed ? `${count(it.suppressed)} more before it` : "",
-    ]);
-    return table("The last denials", [["Time", "nowrap"], ["Policy"], ["Key"], ["Limit", "number wide"], ["Wait", "number"], ["Others", "wide"]], rows);
   });
 }
 

@@ -1,11 +1,11 @@
 //! The arguments of the command line.
 
-use std::{env, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll::Quota;
 
-/// Shows and changes the limits of a service, in its Redis or through its admin page.
+/// Shows and changes the limits of a service through its admin page.
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -18,57 +18,16 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The service that the commands are about. A variable of plimsoll-server means the same here, so that a shell
-/// beside the server needs no options. An option beats a variable, so clap does not read those that an option can
-/// contradict.
+/// The service that the commands are about.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Target {
-    /// The configuration file of the service, or PLIMSOLL_CONFIG: a file, or a folder with one.
-    #[arg(long, global = true, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// The Redis of the service, or PLIMSOLL_REDIS, instead of the one that the file names: redis://HOST:PORT.
-    /// REDIS_URL applies if neither names one.
-    #[arg(long, global = true, value_name = "URL")]
-    pub(crate) redis: Option<String>,
-    /// The Redis server of the overrides, or PLIMSOLL_OVERRIDES_REDIS, if it is another one.
-    #[arg(long, global = true, value_name = "URL")]
-    pub(crate) overrides_redis: Option<String>,
-    /// The admin page of the service, instead of a file and Redis, or PLIMSOLL_ADMIN_URL: https://HOST/admin/.
-    #[arg(long, global = true, value_name = "URL",
-        conflicts_with_all = ["config", "redis", "overrides_redis"])]
-    pub(crate) admin: Option<String>,
-    /// The token of an operator, for the admin page.
+    /// The admin page of the service: https://HOST/admin/. The default is that of plimsoll-server on this machine.
+    #[arg(long, global = true, value_name = "URL", env = "PLIMSOLL_ADMIN_URL",
+        default_value = "http://127.0.0.1:6070/", hide_default_value = true)]
+    pub(crate) admin: String,
+    /// The token of an operator.
     #[arg(long, global = true, env = "PLIMSOLL_ADMIN_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
-    /// Show and record keys in the clear, if the service does so. Otherwise they are digests.
-    #[arg(long, global = true)]
-    pub(crate) show_keys: bool,
-    /// The files and folders in `PLIMSOLL_CONFIG`.
-    #[arg(skip)]
-    pub(crate) configs: Vec<PathBuf>,
-    /// The URL in `REDIS_URL`, which applies if the file names no server.
-    #[arg(skip)]
-    pub(crate) redis_of_environment: Option<String>,
-}
-
-impl Target {
-    /// Adds what the environment says. A variable never beats an option.
-    pub(crate) fn with_environment(mut self) -> Self {
-        let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
-        if self.config.is_none() && self.redis.is_none() && self.admin.is_none() {
-            self.admin = variable("PLIMSOLL_ADMIN_URL");
-        }
-        if self.redis.is_none() {
-            self.redis = variable("PLIMSOLL_REDIS");
-            let overrides = || variable("PLIMSOLL_OVERRIDES_REDIS");
-            self.overrides_redis = self.overrides_redis.or_else(overrides);
-        }
-        let configs = variable("PLIMSOLL_CONFIG").unwrap_or_default();
-        self.configs = configs.split(',').filter(|it| !it.is_empty()).map(Into::into).collect();
-        self.redis_of_environment = variable("REDIS_URL");
-        self.token = self.token.filter(|token| !token.is_empty());
-        self
-    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -124,8 +83,8 @@ pub(crate) enum Command {
     },
     /// Read a configuration file and say what is wrong with it.
     CheckConfig {
-        /// The file, instead of --config.
-        file: Option<PathBuf>,
+        /// The file.
+        file: PathBuf,
     },
     /// Write the completion of a shell.
     Completions {

@@ -1,16 +1,9 @@
-//! The admin API: that of a running service over HTTP, or of this process over its file and its Redis.
+//! A client of the admin API of a running service.
 
-use std::{fmt, io, path::PathBuf, time::Duration};
+use std::{fmt, io, time::Duration};
 
-use axum::{Router, body::Body};
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
-use plimsoll::Resilience;
-use plimsoll_control::{
-    Config, Format, Offenders, Overrides, OverridesConfig, StoreKind,
-    admin::{Access, Activity, AdminConfig, Operator, Role, router},
-};
 use serde_json::Value;
-use tower_service::Service;
 use ureq::tls::{RootCerts, TlsConfig};
 
 use crate::{args::Target, output::printable};
@@ -20,13 +13,11 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest answer, in bytes.
 const MAX_ANSWER: u64 = 16 << 20;
 
-/// The capacity of the sketch of this process, which decides nothing: the keys are those of the fleet.
-const OFFENDERS: usize = 1;
-
-/// A connection to the admin API.
-pub(crate) enum Client {
-    Remote { agent: ureq::Agent, base: String, token: String },
-    Local(Box<Router>),
+/// A client of the admin API.
+pub(crate) struct Client {
+    agent: ureq::Agent,
+    base: String,
+    token: String,
 }
 
 /// The reason why a command failed, for people.
@@ -37,120 +28,52 @@ pub(crate) struct Failure {
 }
 
 impl Client {
-    /// Connects to the service that the arguments name.
-    pub(crate) async fn connect(target: &Target, user: &str) -> Result<Self, Failure> {
-        if let Some(base) = &target.admin {
-            let missing = "the admin page needs a token: --token or PLIMSOLL_ADMIN_TOKEN";
-            let token = target.token.clone().ok_or_else(|| Failure::new(missing))?;
-            if HeaderValue::from_str(&token).is_err() {
-                return Err(Failure::new(
-                    "the token has a line break or another control character",
-                ));
-            }
-            let base = base_of(base)?;
-            let config = ureq::Agent::config_builder();
-            // The certificates of the machine, which may have that of a company.
-            let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
-            let config = config.tls_config(tls).timeout_global(Some(TIMEOUT));
-            let config = config.http_status_as_error(false);
-            let agent = config.build().into();
-            return Ok(Self::Remote { agent, base, token });
+    /// Creates a client of the service that the arguments name.
+    pub(crate) fn new(target: Target) -> Result<Self, Failure> {
+        let missing = "the admin page needs a token: --token or PLIMSOLL_ADMIN_TOKEN";
+        let token = target.token.filter(|it| !it.is_empty());
+        let token = token.ok_or_else(|| Failure::new(missing))?;
+        if HeaderValue::from_str(&token).is_err() {
+            return Err(Failure::new("the token has a line break or another control character"));
         }
-        let missing = "the service is not named: --config FILE with --redis URL, or --admin URL";
-        let config = Config::from_path(target.file(missing)?).map_err(Failure::of)?;
-        let store = config.store();
-        let servers =
-            [target.redis.as_deref(), store.url(), target.redis_of_environment.as_deref()];
-        let url = servers.into_iter().flatten().next();
-        let of_overrides = target.overrides_redis.as_deref().or(url);
-        let of_overrides = of_overrides.ok_or_else(|| Failure::no_server(store.kind()))?;
-        // Otherwise a Redis that is far away would be answered for by this process, which counts nothing.
-        let patient = Resilience::none().deadline(TIMEOUT);
-        // A cluster, sentinels and regions stay: the URL is that of their overrides.
-        let store = store.with_url(url.unwrap_or(of_overrides)).with_resilience(patient);
-        let limiter = store.connect().await.map_err(Failure::of)?;
-        let registry = config.registry().clone();
-        let shared = OverridesConfig::of(&store).server(of_overrides).passive(true);
-        let overrides = Overrides::connect(shared, registry.clone(), limiter.clone()).await;
-        let overrides = overrides.map_err(Failure::of)?;
-        let operator = Operator::new(user, Role::Write);
-        let access = Access::custom(move |_| Some(operator.clone()));
-        let offenders = Offenders::new(OFFENDERS);
-        let (overrides, offenders) = match target.show_keys {
-            true => (overrides.show_keys(), offenders.show_keys()),
-            false => (overrides, offenders),
-        };
-        // The other processes of the service have the counts.
-        offenders.share(&overrides);
-        let activity = Activity::new(offenders);
-        let admin = AdminConfig::new(overrides, activity, access).config(&config);
-        Ok(Self::Local(Box::new(router(admin))))
+        let base = base_of(&target.admin)?;
+        // The certificates of the machine, which may have that of a company.
+        let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
+        let config = ureq::Agent::config_builder().tls_config(tls).timeout_global(Some(TIMEOUT));
+        let agent = config.http_status_as_error(false).build().into();
+        Ok(Self { agent, base, token })
     }
 
     /// Returns the answer to a request without a body. `path` is relative to `/api/`.
-    pub(crate) async fn get(&mut self, path: &str) -> Result<Value, Failure> {
-        self.call(Method::GET, path, None).await
+    pub(crate) fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.call(Method::GET, path, None)
     }
 
     /// Sends a request, and returns its answer.
-    pub(crate) async fn call(
-        &mut self,
+    pub(crate) fn call(
+        &self,
         method: Method,
         path: &str,
         body: Option<Value>,
     ) -> Result<Value, Failure> {
-        let body = body.map(|body| body.to_string()).unwrap_or_default();
-        let request =
-            Request::builder().method(method).header(header::CONTENT_TYPE, "application/json");
-        let (status, answer) = match self {
-            Self::Remote { agent, base, token } => {
-                let request = request
-                    .uri(format!("{base}/api/{path}"))
-                    .header(header::AUTHORIZATION, format!("Bearer {token}"))
-                    .body(body)
-                    .map_err(Failure::of)?;
-                let (agent, place) = (agent.clone(), base.clone());
-                let sent = tokio::task::spawn_blocking(move || send(&agent, request)).await;
-                let sent = sent.map_err(Failure::of)?;
-                sent.map_err(|error| Failure::new(&format!("{place}: {error}")))?
-            }
-            Self::Local(router) => {
-                let request = request.uri(format!("/api/{path}")).body(Body::from(body));
-                let request = request.map_err(Failure::of)?;
-                let Ok(response) = router.call(request).await;
-                let status = response.status();
-                let answer = axum::body::to_bytes(response.into_body(), MAX_ANSWER as usize).await;
-                (status, answer.map_err(Failure::of)?.to_vec())
-            }
-        };
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}/api/{path}", self.base))
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
+            .body(body.map(|body| body.to_string()).unwrap_or_default())
+            .map_err(Failure::of)?;
+        let answered = self.send(request);
+        let (status, answer) = answered
+            .map_err(|error| Failure::new(&format!("{}: {error}", self.base)))?;
         let answer: Value = serde_json::from_slice(&answer).unwrap_or(Value::Null);
         if status.is_success() { Ok(answer) } else { Err(Failure::of_problem(status, &answer)) }
     }
-}
 
-impl Target {
-    /// Returns the configuration file of the service, or this failure if there is none.
-    pub(crate) fn file(&self, missing: &str) -> Result<PathBuf, Failure> {
-        if let Some(file) = &self.config {
-            return Ok(file.clone());
-        }
-        // A folder also has files of other programs, such as those of envoyproxy/ratelimit.
-        let named = self.configs.iter().flat_map(|path| match path.read_dir() {
-            Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
-            Err(_) => vec![path.clone()],
-        });
-        let mut files: Vec<_> = named.filter(|path| Format::of_path(path).is_some()).collect();
-        if files.len() > 1 {
-            files.retain(|path| Config::from_path(path).is_ok());
-        }
-        match &files[..] {
-            [file] => Ok(file.clone()),
-            _ if self.configs.is_empty() => Err(Failure::new(missing)),
-            _ => Err(Failure::new(&format!(
-                "PLIMSOLL_CONFIG names {} files with limits: name one of them with --config FILE",
-                files.len()
-            ))),
-        }
+    fn send(&self, request: Request<String>) -> Result<(StatusCode, Vec<u8>), ureq::Error> {
+        let mut response = self.agent.run(request)?;
+        let answer = response.body_mut().with_config().limit(MAX_ANSWER).read_to_vec()?;
+        Ok((response.status(), answer))
     }
 }
 
@@ -169,15 +92,6 @@ fn base_of(address: &str) -> Result<String, Failure> {
     Ok(page.strip_suffix("/api").unwrap_or(page).trim_end_matches('/').to_owned())
 }
 
-fn send(
-    agent: &ureq::Agent,
-    request: Request<String>,
-) -> Result<(StatusCode, Vec<u8>), ureq::Error> {
-    let mut response = agent.run(request)?;
-    let answer = response.body_mut().with_config().limit(MAX_ANSWER).read_to_vec()?;
-    Ok((response.status(), answer))
-}
-
 impl Failure {
     pub(crate) fn new(message: &str) -> Self {
         Self { message: message.to_owned(), is_unread: false }
@@ -191,16 +105,6 @@ impl Failure {
 
     pub(crate) fn of(error: impl fmt::Display) -> Self {
         Self::new(&error.to_string())
-    }
-
-    /// Creates the failure of a file that names no server which has the overrides.
-    fn no_server(kind: StoreKind) -> Self {
-        let cause = match kind {
-            StoreKind::Memory => "the units are counted in the memory of the service".to_owned(),
-            kind => format!("the file names {kind}, and overrides are kept by one Redis server"),
-        };
-        let message = "name the server with --redis URL, or the admin page with --admin URL";
-        Self::new(&format!("{cause}: {message}"))
     }
 
     /// Creates the failure that a problem document describes.

@@ -19,44 +19,39 @@ use crate::{
 };
 
 /// Runs a command, and prints what it has found or changed.
-pub(crate) async fn run(cli: Cli, user: &str) -> Result<(), Failure> {
+pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     if let Command::CheckConfig { file } = &cli.command {
-        let path = match file {
-            Some(file) => file.clone(),
-            None => cli.target.file("no file is named: plimsoll check-config FILE")?,
-        };
-        return check_config(&path, cli.json);
+        return check_config(file, cli.json);
     }
-    let mut client = Client::connect(&cli.target, user).await?;
-    let client = &mut client;
+    let client = &Client::new(cli.target)?;
     let (value, text) = match cli.command {
         Command::Peek { key } => {
-            let standings = standings(client, &key).await?;
+            let standings = standings(client, &key)?;
             let text = output::standings(&standings);
             (standings, text)
         }
         Command::Top { policy, by } => {
-            let offenders = top(client, policy.as_deref(), by).await?;
+            let offenders = top(client, policy.as_deref(), by)?;
             let text = output::offenders(&offenders, by);
             (offenders, text)
         }
         Command::Reset { key, why } => {
-            return change(client, "reset", &key, json!({ "reason": why.reason }), cli.json).await;
+            return change(client, "reset", &key, json!({ "reason": why.reason }), cli.json);
         }
         Command::Block { key, time, why } => {
             let body = json!({ "reason": why.reason, "until": until(time) });
-            return change(client, "block", &key, body, cli.json).await;
+            return change(client, "block", &key, body, cli.json);
         }
         Command::Unblock { key, why } => {
             return change(client, "unblock", &key, json!({ "reason": why.reason }), cli.json)
-                .await;
+                ;
         }
         Command::Override(OverrideArgs { from: Some(file), .. }) => {
-            return set_again(client, &file, cli.json).await;
+            return set_again(client, &file, cli.json);
         }
-        Command::Override(args) => overrides(client, args).await?,
+        Command::Override(args) => overrides(client, args)?,
         Command::Audit { count } => {
-            let entries = client.get(&format!("audit?count={count}")).await?;
+            let entries = client.get(&format!("audit?count={count}"))?;
             let text = output::audit(&entries);
             (entries, text)
         }
@@ -72,9 +67,9 @@ fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// Shows the overrides, or changes one.
-async fn overrides(client: &mut Client, args: OverrideArgs) -> Result<(Value, String), Failure> {
+fn overrides(client: &Client, args: OverrideArgs) -> Result<(Value, String), Failure> {
     let (Some(policy), Some(limit)) = (&args.policy, args.limit) else {
-        let mut list = client.get(if args.lost { "status" } else { "overrides" }).await?;
+        let mut list = client.get(if args.lost { "status" } else { "overrides" })?;
         let mut empty = "no override is in force";
         if args.lost {
             list = list["overrides"]["lost"].take();
@@ -100,19 +95,19 @@ async fn overrides(client: &mut Client, args: OverrideArgs) -> Result<(Value, St
             Method::PUT
         }
     };
-    let change = client.call(method, "overrides", Some(body)).await?;
+    let change = client.call(method, "overrides", Some(body))?;
     let text = output::change(&change);
     Ok((change, text))
 }
 
 /// Sets the overrides of a file again, each unless there is one by now. Prints what each change was, and fails if
 /// one was not made.
-async fn set_again(client: &mut Client, file: &Path, json: bool) -> Result<(), Failure> {
+fn set_again(client: &Client, file: &Path, json: bool) -> Result<(), Failure> {
     let name = file.display();
     let text = fs::read_to_string(file)
         .map_err(|error| Failure::new(&format!("{name} cannot be read: {error}")))?;
     let rows: Vec<Value> = serde_json::from_str(&text).map_err(|error| {
-        let allowed = "what `plimsoll --json --show-keys override` prints";
+        let allowed = "what `plimsoll --json override` prints";
         Failure::new(&format!("{name} is no list of overrides: {error}\nallowed is {allowed}"))
     })?;
     let mut failed = 0;
@@ -128,7 +123,7 @@ async fn set_again(client: &mut Client, file: &Path, json: bool) -> Result<(), F
                 (Method::PUT, "overrides")
             }
         };
-        match client.call(method, path, Some(body)).await {
+        match client.call(method, path, Some(body)) {
             Ok(change) => {
                 print(&if json { output::json(&change) } else { output::change(&change) })?
             }
@@ -146,19 +141,19 @@ async fn set_again(client: &mut Client, file: &Path, json: bool) -> Result<(), F
 }
 
 /// Returns the keys that are denied or that spend most, of one policy or of all.
-async fn top(client: &mut Client, policy: Option<&str>, by: By) -> Result<Value, Failure> {
+fn top(client: &Client, policy: Option<&str>, by: By) -> Result<Value, Failure> {
     let order = match by {
         By::Denied => "denied",
         By::Spent => "spent",
     };
     let policy = policy.map(|policy| format!("&policy={}", escaped(policy))).unwrap_or_default();
-    client.get(&format!("offenders?by={order}{policy}")).await
+    client.get(&format!("offenders?by={order}{policy}"))
 }
 
 /// Returns where a key stands, under one policy or under all.
-async fn standings(client: &mut Client, key: &KeyOfPolicies) -> Result<Value, Failure> {
+fn standings(client: &Client, key: &KeyOfPolicies) -> Result<Value, Failure> {
     let mut standings =
-        client.get(&format!("keys?key={}", escaped(&key.key))).await?["standings"].take();
+        client.get(&format!("keys?key={}", escaped(&key.key)))?["standings"].take();
     if let (Some(policy), Some(rows)) = (&key.policy, standings.as_array_mut()) {
         let known: Vec<_> = rows.iter().filter_map(|row| row["policy"].as_str()).collect();
         if !known.contains(&policy.as_str()) {
@@ -173,8 +168,8 @@ async fn standings(client: &mut Client, key: &KeyOfPolicies) -> Result<Value, Fa
 }
 
 /// Changes a key under one policy, or under each that has such keys, and prints what each change was.
-async fn change(
-    client: &mut Client,
+fn change(
+    client: &Client,
     action: &str,
     key: &KeyOfPolicies,
     mut body: Value,
@@ -183,7 +178,7 @@ async fn change(
     let policies = match &key.policy {
         Some(policy) => vec![policy.clone()],
         None => {
-            let standings = standings(client, key).await?;
+            let standings = standings(client, key)?;
             let rows = standings.as_array().into_iter().flatten();
             let rows = rows.filter(|row| row["is_key"] != false);
             rows.filter_map(|row| row["policy"].as_str().map(str::to_owned)).collect()
@@ -198,7 +193,7 @@ async fn change(
     for policy in policies {
         body["policy"] = policy.into();
         // Each one is printed when it is made, because a later one may fail.
-        let change = client.call(Method::POST, action, Some(body.clone())).await?;
+        let change = client.call(Method::POST, action, Some(body.clone()))?;
         print(&if json { output::json(&change) } else { output::change(&change) })?;
     }
     Ok(())

@@ -6,7 +6,6 @@ mod commands;
 mod output;
 
 use std::{
-    env,
     io::{Write, stderr},
     process::ExitCode,
 };
@@ -17,15 +16,12 @@ use serde_json::json;
 use args::{Cli, Command};
 use client::Failure;
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    let mut cli = Cli::parse();
-    cli.target = cli.target.with_environment();
+fn main() -> ExitCode {
+    let cli = Cli::parse();
     let is_json = cli.json;
-    let user = env::var("USER").ok().filter(|user| !user.is_empty());
     let ran = match cli.command {
         Command::Completions { shell } => completions(shell),
-        _ => commands::run(cli, user.as_deref().unwrap_or("command line")).await,
+        _ => commands::run(cli),
     };
     let Err(failure) = ran else { return ExitCode::SUCCESS };
     if failure.is_unread() {
