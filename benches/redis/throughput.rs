@@ -142,7 +142,7 @@ async fn on_keys(seconds: f64, keys: u64) {
     }
     let manager = RedisConnectionManager::new(server.url()).expect("valid");
     let pool = bb8::Pool::builder().max_size(2).build(manager).await.expect("a pool");
-    let store = RedisStore::from_pool(pool).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::pool(pool)).await.expect("a store");
     let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     stores.push(("as bb8's pool connects".into(), limiter));
     let sha: Arc<str> = Script::new(SCRIPT).get_hash().into();

@@ -19,7 +19,7 @@ fn contracts(limit: u64) -> Vec<(Policy, Quota)> {
 
 async fn left(fixture: &Fixture, charge: Charge<'_>) -> u64 {
     let decision = fixture.limiter.peek(charge).await.expect("an answer");
-    decision.outcomes().get(0).expect("an outcome").standing().remaining()
+    decision.outcomes().next().expect("an outcome").standing().remaining()
 }
 
 async fn admits(fixture: &Fixture, charge: Charge<'_>) -> bool {
@@ -42,7 +42,7 @@ pub async fn each_key_has_its_own_limit(fixture: Fixture) {
         let both = [("small", small), ("other", large)]
             .map(|(key, quota)| policy.charge(key, 3).with_quota(quota));
         let decision = fixture.limiter.check(both).await.expect("an answer");
-        let verdicts: Vec<_> = decision.outcomes().iter().map(|it| it.verdict()).collect();
+        let verdicts: Vec<_> = decision.outcomes().map(|it| it.verdict()).collect();
         assert_eq!(verdicts, [Verdict::OverCapacity, Verdict::Passed]);
     }
 }
@@ -85,7 +85,7 @@ pub async fn equal_charges_need_one_quota(fixture: Fixture) {
         }
         let decision = fixture.limiter.check([own(2, small), own(3, small)]).await;
         let decision = decision.expect("an answer");
-        let outcomes: Vec<_> = decision.outcomes().iter().collect();
+        let outcomes: Vec<_> = decision.outcomes().collect();
         let [outcome] = &outcomes[..] else { panic!("they are one charge: {outcomes:?}") };
         assert_eq!(outcome.verdict(), Verdict::OverCapacity);
         assert_eq!(outcome.standing().limit(), small.limit());

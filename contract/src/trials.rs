@@ -15,7 +15,7 @@ pub async fn a_trial_never_binds(fixture: Fixture) {
             let trial = policy.charge("alice", cost).trial();
             let decision = fixture.limiter.check(trial).await.expect("an answer");
             assert!(decision.is_allowed() && decision.binding().is_none());
-            let outcome = decision.outcomes().get(0).expect("an outcome");
+            let outcome = decision.outcomes().next().expect("an outcome");
             assert_eq!((outcome.verdict(), outcome.granted()), (verdict, granted));
         }
         assert_eq!(policy.trial_counts(), TrialCounts::default(), "there is no live charge");
@@ -33,7 +33,7 @@ pub async fn a_trial_is_charged_whatever_the_live_charges_decide(fixture: Fixtur
             (false, Verdict::Refused, 0, 1),
         ] {
             let decision = fixture.limiter.check(charges()).await.expect("an answer");
-            let trial = decision.outcomes().get(0).expect("the trial");
+            let trial = decision.outcomes().next().expect("the trial");
             assert_eq!(decision.is_allowed(), live);
             assert_eq!((trial.verdict(), trial.granted()), (verdict, granted), "{tried:?}");
             assert_eq!(trial.standing().remaining(), left, "{tried:?}");
@@ -69,7 +69,7 @@ pub async fn a_trial_shows_what_a_shadow_cannot(fixture: Fixture) {
         ];
         let decision = fixture.limiter.check(charges).await.expect("an answer");
         for (index, count) in would_deny.iter_mut().enumerate() {
-            let outcome = decision.outcomes().get(1 + index).expect("three charges");
+            let outcome = decision.outcomes().nth(1 + index).expect("three charges");
             *count += u64::from(outcome.verdict() != Verdict::Passed);
         }
     }
@@ -84,12 +84,12 @@ pub async fn a_trial_is_judged_after_its_own_charge(fixture: Fixture) {
     for policy in &each_algorithm(5) {
         let charges = |live| [policy.charge("alice", 3).trial(), policy.charge("alice", live)];
         let decision = fixture.limiter.check(charges(3)).await.expect("an answer");
-        let verdicts: Vec<_> = decision.outcomes().iter().map(|it| it.verdict()).collect();
+        let verdicts: Vec<_> = decision.outcomes().map(|it| it.verdict()).collect();
         assert_eq!(verdicts, [Verdict::Refused, Verdict::Passed], "{policy:?}");
         let decision =
             fixture.limiter.check([policy.charge("bob", 3).trial(), policy.charge("bob", 6)]);
         let decision = decision.await.expect("an answer");
-        let granted: Vec<_> = decision.outcomes().iter().map(|it| it.granted()).collect();
+        let granted: Vec<_> = decision.outcomes().map(|it| it.granted()).collect();
         assert_eq!(granted, [3, 0], "{policy:?}");
         assert_eq!(remaining(&fixture, policy).await, 2);
     }
@@ -144,7 +144,7 @@ pub async fn a_blocked_trial_is_refused_and_denies_nothing(fixture: Fixture) {
         let charges = [live.charge(tried.name(), 1), tried.charge("alice", 1).trial()];
         let decision = fixture.limiter.check(charges).await.expect("an answer");
         assert!(decision.is_allowed(), "{tried:?}");
-        let trial = decision.outcomes().get(1).expect("two charges");
+        let trial = decision.outcomes().nth(1).expect("two charges");
         assert_eq!((trial.verdict(), trial.granted()), (Verdict::Refused, 0), "{tried:?}");
     }
 }
@@ -164,7 +164,7 @@ pub async fn trials_of_several_keys_are_spent_also_if_a_later_key_denies(fixture
                 .flat_map(|key| [tried.charge(key, 1).trial(), gate.charge(key, 1)]);
             let decision = limiter.check(charges.collect::<Vec<_>>()).await.expect("an answer");
             assert!(!decision.is_allowed(), "{full} has no unit left");
-            let granted: Vec<_> = decision.outcomes().iter().map(|it| it.granted()).collect();
+            let granted: Vec<_> = decision.outcomes().map(|it| it.granted()).collect();
             assert_eq!(granted, [1, 0].repeat(5), "{tried:?} {full}");
             for key in keys.into_iter().filter(|key| *key != full) {
                 let peek = limiter.peek(gate.charge(key, 1)).await.expect("an answer");
@@ -173,7 +173,7 @@ pub async fn trials_of_several_keys_are_spent_also_if_a_later_key_denies(fixture
         }
         for key in keys {
             let decision = limiter.peek(tried.charge(key, 0)).await.expect("an answer");
-            let standing = decision.outcomes().get(0).expect("an outcome").standing();
+            let standing = decision.outcomes().next().expect("an outcome").standing();
             assert_eq!(standing.remaining(), 4, "{tried:?} {key}");
         }
     }

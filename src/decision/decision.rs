@@ -195,7 +195,7 @@ impl Details<'_> {
     }
 
     pub(super) fn binding(&self, is_admitted: bool) -> Option<Outcome<'_>> {
-        self.outcomes(is_admitted).get(self.binding?.into())
+        self.outcomes(is_admitted).nth(self.binding?.into())
     }
 
     fn into_owned(self) -> Details<'static> {
@@ -251,8 +251,7 @@ impl<'p> Denied<'p> {
     }
 
     /// Returns the store's time of the decision.
-    #[must_use]
-    pub fn time(&self) -> Timestamp {
+    pub(crate) fn time(&self) -> Timestamp {
         self.0.time
     }
 
@@ -280,12 +279,6 @@ impl<'p> Allowed<'p> {
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         Some(self.0.binding(true)?.standing().remaining)
-    }
-
-    /// Returns the store's time of the decision.
-    #[must_use]
-    pub fn time(&self) -> Timestamp {
-        self.0.time
     }
 
     /// Returns the kind of store that decided.

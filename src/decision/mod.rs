@@ -9,7 +9,7 @@ pub(crate) mod store_reply;
 
 pub use self::{
     decision::{Allowed, Decision, Denied},
-    outcome::{Outcome, OutcomeKind, Outcomes, OutcomesIter},
+    outcome::{Outcome, OutcomeKind, Outcomes},
     receipt::{Receipt, ReceiptLine},
     standing::Standing,
 };

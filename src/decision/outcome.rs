@@ -3,10 +3,7 @@
 use std::{iter, slice};
 
 use super::{ChargeReply, Standing, Verdict};
-use crate::{
-    policy::{Charge, Policy},
-    quota::Quota,
-};
+use crate::policy::Charge;
 
 /// The outcome of one [`Charge`].
 ///
@@ -16,12 +13,12 @@ use crate::{
 /// let user = Policy::new("user", Quota::per_minute(100))?;
 /// let export = Policy::new("export", Quota::per_hour(2))?;
 /// let decision = Limiter::in_memory().check_now([user.charge("alice", 1), export.charge("alice", 3)])?;
-/// for outcome in decision.outcomes().iter() {
+/// for outcome in decision.outcomes() {
 ///     let left = outcome.standing().remaining();
 ///     println!("{}: {:?}, {left} units left", outcome.policy().name(), outcome.verdict());
 /// }
 ///
-/// let user = decision.outcomes().get(0).expect("one outcome for each charge");
+/// let user = decision.outcomes().next().expect("one outcome for each charge");
 /// assert_eq!(user.verdict(), Verdict::Passed);
 /// // The other charge was refused, so none is spent.
 /// assert_eq!(user.granted(), 0);
@@ -69,11 +66,9 @@ impl OutcomeKind {
 /// The outcomes of all charges of a check, in the order of the charges.
 ///
 /// [`Charges`](crate::policy::Charges) of the same policy and key are summed, and have one outcome.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Outcomes<'a> {
-    charges: &'a [Charge<'a>],
-    replies: &'a [ChargeReply],
-    /// True if the check was admitted.
+    lines: iter::Zip<slice::Iter<'a, Charge<'a>>, slice::Iter<'a, ChargeReply>>,
     is_admitted: bool,
 }
 
@@ -82,23 +77,6 @@ impl<'a> Outcome<'a> {
     #[must_use]
     pub fn charge(self) -> &'a Charge<'a> {
         self.charge
-    }
-
-    /// Returns the policy of the charge.
-    #[must_use]
-    pub fn policy(self) -> &'a Policy {
-        self.charge.policy()
-    }
-
-    /// Returns the quota that decided the charge: the one that the policy had when the charge was made, or the
-    /// [charge's own](Charge::with_quota), such as that of a customer. [`Policy::quota`] is the current quota of
-    /// the policy, which may be another one.
-    ///
-    /// While the [fallback](crate::guide::resilience) decides, each process admits a share of this quota:
-    /// [`Standing::limit`].
-    #[must_use]
-    pub fn quota(self) -> &'a Quota {
-        self.charge.quota()
     }
 
     /// Returns the verdict on this charge by itself. A charge that passes is still not spent if
@@ -123,7 +101,7 @@ impl<'a> Outcome<'a> {
     ///
     /// let _ = limiter.check(charges()).await?;
     /// let decision = limiter.check(charges()).await?;
-    /// let kinds: Vec<_> = decision.outcomes().iter().map(|outcome| outcome.kind()).collect();
+    /// let kinds: Vec<_> = decision.outcomes().map(|outcome| outcome.kind()).collect();
     /// assert_eq!(kinds, [OutcomeKind::Denied, OutcomeKind::NotCharged]);
     /// # Ok(())
     /// # }
@@ -174,7 +152,7 @@ impl<'a> Outcomes<'a> {
             .iter()
             .zip(replies)
             .all(|(charge, reply)| reply.verdict == Verdict::Passed || !charge.is_live());
-        Self { charges, replies, is_admitted }
+        Self { lines: charges.iter().zip(replies), is_admitted }
     }
 
     /// Returns the outcomes of a check that was decided before.
@@ -184,47 +162,23 @@ impl<'a> Outcomes<'a> {
         replies: &'a [ChargeReply],
         is_admitted: bool,
     ) -> Self {
-        Self { charges, replies, is_admitted }
-    }
-
-    /// Returns the number of outcomes.
-    #[must_use]
-    pub fn len(self) -> usize {
-        self.charges.len()
-    }
-
-    /// Returns whether the check had no charges.
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        self.charges.is_empty()
-    }
-
-    /// Returns the outcome of the charge at `position`.
-    #[must_use]
-    pub fn get(self, position: usize) -> Option<Outcome<'a>> {
-        let (charge, reply) = (self.charges.get(position)?, self.replies.get(position)?);
-        Some(Outcome { charge, reply, is_admitted: self.is_admitted })
-    }
-
-    /// Returns an iterator over the outcomes.
-    pub fn iter(self) -> OutcomesIter<'a> {
-        self.into_iter()
+        Self { lines: charges.iter().zip(replies), is_admitted }
     }
 
     /// Returns whether the check was admitted.
     #[inline]
-    pub(super) fn are_admitted(self) -> bool {
+    pub(super) fn are_admitted(&self) -> bool {
         self.is_admitted
     }
 
     /// Returns the position of the outcome with the fewest units left.
     #[inline]
-    pub(crate) fn tightest(self) -> Option<u8> {
+    pub(crate) fn tightest(&self) -> Option<u8> {
         self.first_of_max(|outcome| u64::MAX - outcome.standing().remaining)
     }
 
     /// Returns the position of the refused outcome with the longest wait.
-    pub(super) fn longest_wait(self) -> Option<u8> {
+    pub(super) fn longest_wait(&self) -> Option<u8> {
         self.first_of_max(|outcome| match (outcome.verdict(), outcome.wait_micros()) {
             (Verdict::OverCapacity, _) => u64::MAX,
             // The store refused and named no wait, so that no wait of the check is known.
@@ -237,9 +191,9 @@ impl<'a> Outcomes<'a> {
     /// Returns the position of the first outcome that has the maximum. Shadows and trials do not
     /// count.
     #[inline]
-    fn first_of_max(self, value: impl Fn(Outcome<'a>) -> u64) -> Option<u8> {
+    fn first_of_max(&self, value: impl Fn(Outcome<'a>) -> u64) -> Option<u8> {
         let (mut first, mut max) = (None, 0);
-        for (position, outcome) in self.into_iter().enumerate() {
+        for (position, outcome) in self.clone().enumerate() {
             let value = if outcome.charge().is_live() { value(outcome) } else { continue };
             if first.is_none() || value > max {
                 (first, max) = (Some(position as u8), value);
@@ -249,24 +203,7 @@ impl<'a> Outcomes<'a> {
     }
 }
 
-impl<'a> IntoIterator for Outcomes<'a> {
-    type Item = Outcome<'a>;
-    type IntoIter = OutcomesIter<'a>;
-
-    #[inline]
-    fn into_iter(self) -> OutcomesIter<'a> {
-        OutcomesIter { lines: self.charges.iter().zip(self.replies), is_admitted: self.is_admitted }
-    }
-}
-
-/// An iterator over [`Outcomes`].
-#[derive(Debug, Clone)]
-pub struct OutcomesIter<'a> {
-    lines: iter::Zip<slice::Iter<'a, Charge<'a>>, slice::Iter<'a, ChargeReply>>,
-    is_admitted: bool,
-}
-
-impl<'a> Iterator for OutcomesIter<'a> {
+impl<'a> Iterator for Outcomes<'a> {
     type Item = Outcome<'a>;
 
     #[inline]
@@ -280,7 +217,7 @@ impl<'a> Iterator for OutcomesIter<'a> {
     }
 }
 
-impl DoubleEndedIterator for OutcomesIter<'_> {
+impl DoubleEndedIterator for Outcomes<'_> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
         let is_admitted = self.is_admitted;
@@ -288,4 +225,4 @@ impl DoubleEndedIterator for OutcomesIter<'_> {
     }
 }
 
-impl ExactSizeIterator for OutcomesIter<'_> {}
+impl ExactSizeIterator for Outcomes<'_> {}

@@ -24,7 +24,7 @@ use crate::clock::Timestamp;
 /// let policy = Policy::new("search", Quota::per_second(1).with_algorithm(bucket)?)?;
 ///
 /// let decision = limiter.check(policy.charge("alice", 3)).await?;
-/// let standing = decision.outcomes().get(0).expect("one charge").standing();
+/// let standing = decision.outcomes().next().expect("one charge").standing();
 /// assert_eq!((standing.limit(), standing.remaining()), (5, 2));
 /// assert_eq!(standing.next_after(), Duration::from_secs(1)); // 1 more unit
 /// assert_eq!(standing.reset_after(), Duration::from_secs(3)); // all 5 units

@@ -116,7 +116,7 @@ macro_rules! from_tuple {
     ($($part:ident)+) => {
         impl<$($part: Into<Key>),+> From<($($part,)+)> for Key {
             /// Creates the key of these keys in this order, which differs from every key of other
-            /// parts. The key of a tuple of two is that of [`Key::paired`].
+            /// parts. A pair of keys by [`And`](crate::by::And) is the same key as a tuple of two.
             fn from(parts: ($($part,)+)) -> Self {
                 #[allow(non_snake_case, reason = "each variable is named after its type")]
                 let ($($part,)+) = parts;

@@ -13,7 +13,7 @@ use super::encoding::{HEADER_BYTES, Kind, PAIR, TAGGED_PART, reveal};
 
 /// The key that a [`Charge`](crate::Charge) is made to: an account, an API key, an address.
 ///
-/// A key has 56 bytes and never allocates. It keeps up to [`MAX_PLAIN_BYTES`](Self::MAX_PLAIN_BYTES) bytes as they
+/// A key has 56 bytes and never allocates. It keeps up to 46 bytes as they
 /// are. A longer text (a bearer token, a hostile header), or one that begins with a zero byte, is
 /// replaced by a 128-bit digest. So every input makes a key of bounded size, and different inputs make
 /// different keys.
@@ -63,7 +63,7 @@ const TAGGED: u64 = 0xff;
 
 impl Key {
     /// The length in bytes of the longest text that is kept as it is.
-    pub const MAX_PLAIN_BYTES: usize = 46;
+    pub(crate) const MAX_PLAIN_BYTES: usize = 46;
 
     /// The number of words of [`as_words`](Self::as_words).
     pub(crate) const WORDS: usize = 8;
@@ -126,7 +126,7 @@ impl Key {
 
     /// Returns the bytes of this key in the clear. Do not log them if they are secret.
     ///
-    /// For a text of more than [`MAX_PLAIN_BYTES`](Self::MAX_PLAIN_BYTES) bytes this is the digest.
+    /// For a text of more than 46 bytes this is the digest.
     #[must_use]
     pub fn reveal(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
@@ -140,7 +140,7 @@ impl Key {
     /// | a text | the text, in quotes if it would look like another key: `"42"`, `"a, b"`, `"\n"` |
     /// | bytes that are not UTF-8 | `bytes:fffe` |
     /// | a number, an address, a UUID | `-42`, `192.0.2.1`, `67e55044-10b1-426f-9247-bb680e5fe0c8` |
-    /// | a tuple or [pair](Self::paired) | `(alice, 192.0.2.1)` |
+    /// | a tuple or pair | `(alice, 192.0.2.1)` |
     /// | a long text, or several long parts | `digest:4bf1..`, because the text is not kept |
     /// | an unknown client | `anonymous` |
     ///
@@ -224,7 +224,7 @@ impl Key {
     ///
     /// It is the key of a tuple of both: see [`From<(A, B)>`](#impl-From%3C(A,+B)%3E-for-Key).
     #[must_use]
-    pub fn paired(&self, other: &Self) -> Self {
+    pub(crate) fn paired(&self, other: &Self) -> Self {
         Self::of_parts(&[*self, *other])
     }
 

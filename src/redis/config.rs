@@ -107,9 +107,15 @@ impl RedisConfig {
         Self::of(Servers::Sentinel { sentinels, primary: primary.into() })
     }
 
-    /// Creates the default configuration for the server of the application's own [pool](bb8::Pool),
-    /// as [`RedisStore::from_pool`](super::RedisStore::from_pool) describes. The certificates are those
-    /// of the pool, and not those of this configuration.
+    /// Creates the default configuration for the server of the application's own [pool](bb8::Pool). The store
+    /// connects through the manager of the pool: with its address, user, password, certificates and
+    /// connection customizer.
+    ///
+    /// The store opens [`connections`](Self::connections) connections of its own, which the
+    /// pool's `max_size` does not count. It never uses the connections that the application checks
+    /// out, so the application may use transactions, `SELECT` and blocking commands on them. Set
+    /// `TCP_NODELAY` in the manager's connection info. Without it, a request can wait until the server
+    /// has acknowledged an earlier one.
     #[cfg(feature = "bb8")]
     #[must_use]
     pub fn pool(pool: bb8::Pool<bb8_redis::RedisConnectionManager>) -> Self {

@@ -106,27 +106,6 @@ impl RedisStore {
         backend(config).map(drop)
     }
 
-    /// Connects through the manager of the application's own [pool](bb8::Pool): with its address,
-    /// user, password, certificates and connection customizer. [`RedisConfig::pool`] does the same
-    /// with other settings.
-    ///
-    /// The store opens [`connections`](RedisConfig::connections) connections of its own, which the
-    /// pool's `max_size` does not count. It never uses the connections that the application checks
-    /// out, so the application may use transactions, `SELECT` and blocking commands on them. Set
-    /// `TCP_NODELAY` in the manager's connection info. Without it, a request can wait until the server
-    /// has acknowledged an earlier one.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the pool's manager cannot connect, or if the
-    /// [self-test](Self#what-connecting-checks) fails.
-    #[cfg(feature = "bb8")]
-    pub async fn from_pool(
-        pool: bb8::Pool<bb8_redis::RedisConnectionManager>,
-    ) -> Result<Self, Error> {
-        Self::connect_with(RedisConfig::pool(pool)).await
-    }
-
     /// Sets a clock that gives the time of each call, for tests. Keys then expire after a day.
     #[cfg(feature = "test-util")]
     #[doc(hidden)]

@@ -111,9 +111,8 @@ impl<T: Hash + Eq> Tiers<T> {
         known
     }
 
-    /// Returns a closure that chooses the policy of each request, for [`Rule::tiered`]. [`rule`](Self::rule)
-    /// makes a rule at once, and its policies are in the [start line](crate::RateLimitLayer#first-start).
-    pub fn chosen_by<F>(self, tier: F) -> impl Fn(&Parts) -> Policy + Send + Sync + 'static
+    /// Returns a closure that chooses the policy of each request.
+    fn chosen_by<F>(self, tier: F) -> impl Fn(&Parts) -> Policy + Send + Sync + 'static
     where
         F: Fn(&Parts) -> Option<T> + Send + Sync + 'static,
         T: Send + Sync + 'static,

@@ -28,15 +28,19 @@ pub(crate) fn record_decision<'r>(
 /// Counts the verdict of each trial beside that of the live charges, if there are both.
 fn compare_trials(decision: &Decision<'_>) {
     let outcomes = decision.outcomes();
-    if outcomes.len() > 1 && outcomes.iter().any(|outcome| outcome.charge().is_trial()) {
-        let has_live = outcomes.iter().any(|outcome| outcome.charge().is_live());
-        let trials = outcomes.iter().filter(|outcome| has_live && outcome.charge().is_trial());
+    if outcomes.len() > 1 && outcomes.clone().any(|outcome| outcome.charge().is_trial()) {
+        let has_live = outcomes.clone().any(|outcome| outcome.charge().is_live());
+        let trials = outcomes.filter(|outcome| has_live && outcome.charge().is_trial());
         for trial in trials {
             let verdicts = Verdicts {
                 live_allows: decision.is_allowed(),
                 trial_allows: trial.verdict() == Verdict::Passed,
             };
-            trial.policy().counters().count_trial(trial.policy().name(), verdicts);
+            trial
+                .charge()
+                .policy()
+                .counters()
+                .count_trial(trial.charge().policy().name(), verdicts);
         }
     }
 }
@@ -100,7 +104,7 @@ reports! { feature "tracing";
         let refused = |outcome: &Outcome<'_>| outcome.kind() == OutcomeKind::WouldDeny;
         let outcome = match decision {
             Decision::Denied(denied) => denied.binding(),
-            Decision::Allowed(allowed) => allowed.outcomes().iter().find(refused),
+            Decision::Allowed(allowed) => allowed.outcomes().find(refused),
         };
         if let Some(outcome) = outcome
             && tracing::enabled!(target: "plimsoll", tracing::Level::INFO)
@@ -147,17 +151,17 @@ reports! { feature "tracing";
 /// reported.
 #[cfg(feature = "tracing")]
 fn due(outcome: &Outcome<'_>) -> Option<u64> {
-    outcome.policy().counters().denials(outcome.charge().is_live()).due(Instant::now())
+    outcome.charge().policy().counters().denials(outcome.charge().is_live()).due(Instant::now())
 }
 
 #[cfg(feature = "tracing")]
 fn denied(outcome: Outcome<'_>, decision: &Decision<'_>, route: Option<&str>, suppressed: u64) {
     let (standing, source) = (outcome.standing(), decision.source());
     let (policy, cost, key) =
-        (outcome.policy().name(), outcome.charge().cost(), outcome.charge().key());
+        (outcome.charge().policy().name(), outcome.charge().cost(), outcome.charge().key());
     // The fallback decides by the share of this process, so there the used units are those of the share.
     let share = (source == Source::Fallback).then(|| standing.limit());
-    let limit = share.map_or(standing.limit(), |_| outcome.quota().capacity());
+    let limit = share.map_or(standing.limit(), |_| outcome.charge().quota().capacity());
     let used = standing.limit().saturating_sub(standing.remaining());
     let (source, charge) = (source.name(), outcome.charge());
     let (shadow, trial) = (charge.is_shadow(), charge.is_trial());

@@ -29,14 +29,14 @@ fn outcomes_are_in_the_order_of_the_charges_from_both_ends() {
     let [a, b, c] = ["a", "b", "c"].map(|name| policy(name, "9/min"));
     let decision = decide(&limiter(), [(&a, 1), (&b, 2), (&c, 3)]);
     let outcomes = decision.outcomes();
-    assert!(!outcomes.is_empty());
+    assert!(outcomes.len() > 0);
     assert_eq!(outcomes.len(), 3);
     let names = |outcomes: Vec<plimsoll::decision::Outcome<'_>>| -> Vec<String> {
-        outcomes.iter().map(|outcome| outcome.policy().name().to_owned()).collect()
+        outcomes.iter().map(|outcome| outcome.charge().policy().name().to_owned()).collect()
     };
-    assert_eq!(names(outcomes.iter().collect()), ["a", "b", "c"]);
-    assert_eq!(names(outcomes.iter().rev().collect()), ["c", "b", "a"]);
-    let mut ends = outcomes.iter();
+    assert_eq!(names(outcomes.clone().collect()), ["a", "b", "c"]);
+    assert_eq!(names(outcomes.clone().rev().collect()), ["c", "b", "a"]);
+    let mut ends = outcomes;
     for left in [3, 2, 1] {
         assert_eq!((ends.len(), ends.size_hint()), (left, (left, Some(left))));
         let end = if left == 2 { ends.next_back() } else { ends.next() };
@@ -79,7 +79,7 @@ fn a_decision_and_its_receipt_have_the_time_and_the_source() {
     let decision = limiter.check_now(tokens.charge("alice", 8)).expect("the store answers");
     assert_eq!((decision.time(), decision.source()), (time, Source::Local));
     let Decision::Allowed(allowed) = decision.into_owned() else { panic!("8 of 9") };
-    assert_eq!((allowed.time(), allowed.source()), (time, Source::Local));
+    assert_eq!(allowed.source(), Source::Local);
     assert_eq!((allowed.remaining(), allowed.outcomes().len()), (Some(1), 1));
     let receipt = allowed.into_receipt();
     assert_eq!((receipt.time, receipt.source), (time, Source::Local));
@@ -88,7 +88,7 @@ fn a_decision_and_its_receipt_have_the_time_and_the_source() {
 
     let denied = limiter.check_now(tokens.charge("alice", 2)).expect("the store answers");
     let Decision::Denied(denied) = denied.into_owned() else { panic!("2 of 1") };
-    assert_eq!((denied.time(), denied.source()), (time, Source::Local));
+    assert_eq!(denied.source(), Source::Local);
     assert_eq!((denied.outcomes().len(), denied.is_over_capacity()), (1, false));
     assert_eq!(denied.retry_after(), Some(Duration::from_secs(60)));
     assert_eq!(denied.binding().map(|it| it.verdict()), Some(Verdict::Refused));
@@ -100,7 +100,7 @@ fn the_first_of_equal_outcomes_binds() {
     let [a, b, c] = ["a", "b", "c"].map(|name| policy(name, "9/min"));
     let limiter = limiter();
     let binding = |decision: Decision<'_>| {
-        decision.binding().map(|outcome| outcome.policy().name().to_owned())
+        decision.binding().map(|outcome| outcome.charge().policy().name().to_owned())
     };
     assert_eq!(binding(decide(&limiter, [(&a, 1), (&b, 5), (&c, 5)])).as_deref(), Some("b"));
     assert_eq!(binding(decide(&limiter, [(&a, 9), (&b, 5), (&c, 5)])).as_deref(), Some("a"));

@@ -95,7 +95,7 @@ fn they_are_a_map() {
         for _ in 0..4_000 {
             let (key, limit) = (next(keys), 2 + next(100));
             match next(5) {
-                0..3 if model.len() < Policy::MAX_KEY_QUOTAS => {
+                0..3 if model.len() < 10_000 => {
                     policy.set_key_quota(key, Quota::per_minute(limit), far()).unwrap();
                     model.insert(key, limit);
                 }
@@ -162,7 +162,7 @@ async fn it_wins_over_the_quota_of_a_rule() {
     let layer = RateLimitLayer::new(Limiter::in_memory(), rule).on_decision({
         let seen = seen.clone();
         move |decision, _| {
-            seen.lock().unwrap().push(decision.outcomes().get(0).unwrap().quota().limit())
+            seen.lock().unwrap().push(decision.outcomes().next().unwrap().charge().quota().limit())
         }
     });
     let service = layer.layer(service_fn(|_: Request<String>| async {

@@ -61,7 +61,7 @@ fn a_header_with_several_values_does_not_reach_the_next_extractor() {
     let joined = by::header("x-api-key").and(by::header("x-other"));
     assert_eq!(
         joined(&twice("x-api-key", ["a", "b"])),
-        Identity::Known(Key::ANONYMOUS.paired(&Key::from("other")))
+        Identity::Known(Key::from((Key::ANONYMOUS, "other")))
     );
 }
 
@@ -130,14 +130,10 @@ fn values() {
 #[test]
 fn tiers_fall_to_a_default() {
     let policy = |name, limit| Policy::new(name, Quota::per_minute(limit)).unwrap();
-    let tiers = Tiers::new(policy("free", 1)).tier("paid", policy("paid", 2));
+    let tiers = Tiers::<&str>::new(policy("free", 1)).tier("paid", policy("paid", 2));
     assert_eq!(tiers.policy(Some("paid")).name(), "paid");
     assert_eq!(tiers.policy(Some("Paid")).name(), "free");
     assert_eq!(tiers.policy::<str>(None).name(), "free");
-    let choose =
-        tiers.chosen_by(|parts| Some(parts.headers.get("tier")?.to_str().ok()?.to_owned()));
-    assert_eq!(choose(&parts(Request::get("/").header("tier", "paid"))).name(), "paid");
-    assert_eq!(choose(&parts(Request::get("/").header("tier", "gold"))).name(), "free");
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl Limited {
 
 /// Returns a decision in the words of the model.
 fn view(decision: &Decision<'_>) -> Decided {
-    (decision.is_allowed(), decision.outcomes().iter().map(line).collect())
+    (decision.is_allowed(), decision.outcomes().map(line).collect())
 }
 
 /// Returns the outcome of a charge as the model answers it.

@@ -178,7 +178,7 @@ async fn the_store_uses_no_connection_of_the_application() {
     let server = Server::start();
     let manager = RedisConnectionManager::new(server.url()).expect("a valid address");
     let pool = bb8::Pool::builder().max_size(1).build(manager).await.expect("a pool");
-    let store = RedisStore::from_pool(pool.clone()).await.expect("a store");
+    let store = RedisStore::connect_with(RedisConfig::pool(pool.clone())).await.expect("a store");
     let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
     let policy = policy("p", "100/h");
     let mut mine = pool.get().await.expect("a connection");

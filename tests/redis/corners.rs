@@ -50,7 +50,7 @@ impl Shared {
 
     async fn remaining(&self, policy: &Policy) -> u64 {
         let peek = self.limiter.peek(policy.charge("alice", 0)).await.expect("an answer");
-        peek.outcomes().get(0).expect("an outcome").standing().remaining()
+        peek.outcomes().next().expect("an outcome").standing().remaining()
     }
 }
 

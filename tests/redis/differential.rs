@@ -77,7 +77,7 @@ pub(crate) fn quota(random: &mut Random, algorithm: usize) -> Quota {
     // A log may count units in flight.
     if algorithm == Algorithm::SlidingLog && random.below(2) == 0 {
         return Quota::concurrent(limit)
-            .expires(window.max(Quota::MIN_EXPIRY))
+            .expires(window.max(Duration::from_secs(1)))
             .expect("an expiry in bounds");
     }
     Quota::new_with_algorithm(limit, window, algorithm).unwrap_or_else(|_| Quota::per_second(5))
@@ -105,7 +105,6 @@ fn near(random: &mut Random, quota: Quota) -> Option<Quota> {
 pub(crate) fn view(decision: &Decision<'_>) -> String {
     let lines: Vec<_> = decision
         .outcomes()
-        .iter()
         .map(|outcome| (outcome.verdict(), outcome.granted(), *outcome.standing()))
         .collect();
     format!("{} {:?} {lines:?}", decision.is_allowed(), decision.time())
@@ -207,7 +206,7 @@ impl Pair {
         let ours = self.memory.peek(policy.ours.charge(key, 0)).await.expect("memory");
         let theirs = self.shared.peek(policy.theirs.charge(key, 0)).await.expect("redis");
         assert_eq!(view(&ours), view(&theirs));
-        *ours.outcomes().get(0).expect("an outcome").standing()
+        *ours.outcomes().next().expect("an outcome").standing()
     }
 }
 
@@ -286,7 +285,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
             16 => {
                 count("block");
                 let duration =
-                    Duration::from_micros(1 + random.below(2 * window)).min(Limiter::MAX_BLOCK);
+                    Duration::from_micros(1 + random.below(2 * window)).min(Quota::MAX_WINDOW);
                 log.push(format!("{now} block for {duration:?} {theirs:?}"));
                 pair.memory.block(ours, duration).await.expect("blocked");
                 pair.shared.block(theirs, duration).await.expect("blocked");
@@ -297,7 +296,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
                 let ours = pair.memory.penalize(ours).await.expect("memory");
                 let theirs = pair.shared.penalize(theirs).await.expect("redis");
                 let view = |allowed: &Allowed<'_>| {
-                    let lines = allowed.outcomes().iter();
+                    let lines = allowed.outcomes();
                     let lines = lines.map(|it| (it.verdict(), it.granted(), *it.standing()));
                     format!("{:?}", lines.collect::<Vec<_>>())
                 };
@@ -323,7 +322,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
                     let left = pair.memory.peek(ours.charge(key(0), 0)).await.expect("memory");
                     // Both look at the key, in case the clock has been set back.
                     let _ = pair.shared.peek(theirs.charge(key(0), 0)).await.expect("redis");
-                    let left = left.outcomes().get(0).expect("an outcome").standing().remaining();
+                    let left = left.outcomes().next().expect("an outcome").standing().remaining();
                     let is_spent = left < ours.quota().capacity();
                     let leases = [old.lease(), new.lease()];
                     for (case, holds) in [
@@ -396,10 +395,10 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
                         |l: &&PlannedCharge| l.key == shadow.key && l.policy == shadow.policy;
                     lines.iter().filter(same).any(|l| l.enforcement != Enforcement::Shadow)
                 });
-                let trial_spent = !ours.is_allowed()
-                    && ours.outcomes().iter().any(|outcome| outcome.granted() > 0);
+                let trial_spent =
+                    !ours.is_allowed() && ours.outcomes().any(|outcome| outcome.granted() > 0);
                 let more = |is_lease| {
-                    let mut outcomes = ours.outcomes().iter();
+                    let mut outcomes = ours.outcomes();
                     outcomes.any(|it| {
                         it.charge().is_lease() == is_lease && it.granted() > it.charge().cost()
                     })
@@ -420,7 +419,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
                 match (ours.into_owned(), theirs.into_owned()) {
                     (Decision::Allowed(ours), Decision::Allowed(theirs)) => {
                         count("allowed");
-                        let spent = ours.outcomes().iter().map(|outcome| outcome.granted()).max();
+                        let spent = ours.outcomes().map(|outcome| outcome.granted()).max();
                         if !peek {
                             let spent = spent.unwrap_or(0);
                             held.push((ours.into_receipt(), theirs.into_receipt(), spent));

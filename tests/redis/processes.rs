@@ -45,7 +45,7 @@ async fn worker() {
                         hour.charge("all", cost),
                     ];
                     let decision = limiter.check(charges).await.expect("an answer");
-                    let standing = *decision.outcomes().get(2).expect("three charges").standing();
+                    let standing = *decision.outcomes().nth(2).expect("three charges").standing();
                     spent = standing.limit() - standing.remaining();
                     match decision {
                         Decision::Allowed(allowed) => {

@@ -373,7 +373,7 @@ impl<'t> Play<'t> {
         assert_eq!(ours.is_allowed(), theirs.is_allowed());
         assert_eq!((ours.time(), ours.outcomes().len()), (theirs.time(), theirs.outcomes().len()));
         let (mut all_known, mut refused) = (true, false);
-        for (ours, theirs) in ours.outcomes().iter().zip(theirs.outcomes()) {
+        for (ours, theirs) in ours.outcomes().zip(theirs.outcomes()) {
             let lately =
                 self.last_denial(&ours).is_some_and(|denial| asked < denial.time + 1_000_000);
             let known = agree(&ours, &theirs, latency);
@@ -409,7 +409,7 @@ impl<'t> Play<'t> {
     fn count(&self, asked: u64, ours: &Decision<'_>, all_known: bool) {
         let tally = self.tally;
         let (cached, several) = (ours.source() == Source::Cache, ours.outcomes().len() > 1);
-        let is_higher = ours.outcomes().iter().any(|it| {
+        let is_higher = ours.outcomes().any(|it| {
             let highest_cost = self.last_denial(&it).map(|denial| denial.highest_cost);
             it.verdict() == Verdict::Refused
                 && highest_cost.is_some_and(|most| most < it.charge().cost())
@@ -433,13 +433,13 @@ impl<'t> Play<'t> {
         tally.count_if(is_higher, "answered from the cache, a higher cost than any before");
         tally.count_if(several && all_known, "answered from the cache, several charges, all known");
         tally.count_if(!all_known, "answered from the cache, a key without an entry");
-        tally.count_if(ours.outcomes().iter().any(over), "answered from the cache, over capacity");
+        tally.count_if(ours.outcomes().any(over), "answered from the cache, over capacity");
         tally.count_if(
-            ours.outcomes().iter().any(|it| it.charge().is_shadow()),
+            ours.outcomes().any(|it| it.charge().is_shadow()),
             "answered from the cache, with a shadow",
         );
         tally.count_if(
-            ours.outcomes().iter().any(returned),
+            ours.outcomes().any(returned),
             "answered from the cache after a unit had returned",
         );
     }
@@ -465,7 +465,8 @@ impl<'t> Play<'t> {
     }
 
     fn place(&self, outcome: &Outcome<'_>) -> (usize, usize) {
-        let policy = self.policies.iter().position(|policy| policy == outcome.policy()).unwrap();
+        let policy =
+            self.policies.iter().position(|policy| policy == outcome.charge().policy()).unwrap();
         let key = outcome.charge().key().reveal().last().copied().unwrap();
         (policy, usize::from(key))
     }

@@ -845,7 +845,7 @@ async fn a_peek_passes_if_the_stock_can_pay() {
     assert!(!case.limiter.peek(policy.charge("alice", held + 1)).await.unwrap().is_allowed());
     // A shadow is not paid from stock.
     let shadow = case.limiter.peek(policy.charge("alice", 1).shadow()).await.unwrap();
-    assert_eq!(shadow.outcomes().get(0).map(|it| it.verdict()), Some(Verdict::Refused));
+    assert_eq!(shadow.outcomes().next().map(|it| it.verdict()), Some(Verdict::Refused));
     assert!(case.check(policy.charge("alice", 1)).await.is_allowed());
 }
 

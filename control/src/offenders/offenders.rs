@@ -167,14 +167,14 @@ impl Offenders {
     #[inline(never)]
     fn count(&self, decision: &Decision<'_>, weight: u64) {
         let minute = self.minute();
-        for outcome in decision.outcomes().iter() {
+        for outcome in decision.outcomes() {
             let (denied, spent) = match outcome.kind() {
                 OutcomeKind::Denied => (weight, 0),
                 OutcomeKind::Allowed => (0, outcome.granted().saturating_mul(weight)),
                 _ => continue,
             };
             let new = || Mutex::new(Counts::new(self.kept.capacity, minute));
-            self.kept.policies.with(outcome.policy().name(), new, |counts| {
+            self.kept.policies.with(outcome.charge().policy().name(), new, |counts| {
                 let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
                 counts.halve_until(minute);
                 let key = outcome.charge().key();

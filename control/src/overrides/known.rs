@@ -116,7 +116,9 @@ impl Known {
             (None, Some(error)) => {
                 tracing::warn!(target: "plimsoll", "an override is not applied here: {error}");
             }
-            (Some(_), None) => tracing::info!(target: "plimsoll", "all overrides are applied again"),
+            (Some(_), None) => {
+                tracing::info!(target: "plimsoll", "all overrides are applied again")
+            }
             _ => {}
         }
         self.error = error;

@@ -8,8 +8,7 @@ use plimsoll::{
 };
 
 use super::{
-    AuditAction, AuditEntry, Change, NewOverride, Override, OverrideError,
-    OverrideKind,
+    AuditAction, AuditEntry, Change, NewOverride, Override, OverrideError, OverrideKind,
     apply::Target,
     audit::{MAX_AUDIT, MemoryAudit},
     config::OverridesConfig,

@@ -198,11 +198,12 @@ impl OverridesState {
     /// Reports that the store had lost changes, and the overrides that are not in force any more.
     fn report_loss(&self, known: &Known) {
         metrics::counter!(LOSSES).increment(1);
-        let named = known.lost.values().take(NAMED).map(|Override { policy, key, kind, .. }| {
-            let shown = |key: &String| shown_key(&self.target.registry, policy, key);
-            let key = key.as_ref().map_or("all keys".to_owned(), shown);
-            format!("{key} under {policy}: {kind}")
-        });
+        let named =
+            known.lost.values().take(NAMED).map(|Override { policy, key, kind, .. }| {
+                let shown = |key: &String| shown_key(&self.target.registry, policy, key);
+                let key = key.as_ref().map_or("all keys".to_owned(), shown);
+                format!("{key} under {policy}: {kind}")
+            });
         let (count, named) = (known.lost.len(), named.collect::<Vec<_>>().join(", "));
         tracing::error!(
             target: "plimsoll",

@@ -58,8 +58,7 @@ impl Service {
         let config = Config::from_text(&text, Format::Toml).expect("valid");
         let limiter = config.store().with_url(&server.url()).connect().await.expect("a store");
         let place = OverridesConfig::new(server.url(), "plim");
-        let overrides =
-            Overrides::connect(place, config.registry().clone(), limiter.clone()).await;
+        let overrides = Overrides::connect(place, config.registry().clone(), limiter.clone()).await;
         let overrides = overrides.expect("connected");
         let offenders = Offenders::new(100);
         offenders.share(&overrides);

@@ -25,7 +25,7 @@ async fn a_limiter_counts_in_the_redis_of_the_file() {
         let limiter = config.store().connect().await.unwrap();
         let decision = limiter.check(policy.policy().charge("alice", 1)).await.unwrap();
         assert!(decision.is_allowed());
-        assert_eq!(decision.outcomes().get(0).unwrap().standing().remaining(), expected);
+        assert_eq!(decision.outcomes().next().unwrap().standing().remaining(), expected);
     }
 }
 
@@ -75,7 +75,7 @@ async fn a_tool_waits_for_a_redis_that_is_slow() {
     let [of_service, of_tool] =
         [service.peek(charge()).await.unwrap(), tool.peek(charge()).await.unwrap()];
     assert_eq!((of_service.source().name(), of_tool.source().name()), ("fallback", "shared"));
-    assert_eq!(of_tool.outcomes().get(0).unwrap().standing().remaining(), 4);
+    assert_eq!(of_tool.outcomes().next().unwrap().standing().remaining(), 4);
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@ use std::{process::Command, time::Duration};
 
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
-    AuditAction, AuditEntry, KeyType, NewOverride, Origin, OverrideError, OverrideKind,
-    Overrides, OverridesConfig, Registry,
+    AuditAction, AuditEntry, KeyType, NewOverride, Origin, OverrideError, OverrideKind, Overrides,
+    OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep};

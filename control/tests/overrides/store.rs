@@ -10,8 +10,8 @@ use std::{
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
-    AuditAction, AuditEntry, KeyType, NewOverride, OffenderOrder, Offenders, Origin,
-    OverrideError, OverrideKind, Overrides, OverridesConfig, Registry,
+    AuditAction, AuditEntry, KeyType, NewOverride, OffenderOrder, Offenders, Origin, OverrideError,
+    OverrideKind, Overrides, OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep};

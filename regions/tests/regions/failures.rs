@@ -304,7 +304,7 @@ async fn the_fallback_of_a_region_shows_the_limit_of_its_share() {
         for (cost, left) in [(1, 2), (2, 0), (1, 0)] {
             let decision = east.check(api.charge(key, cost)).await;
             assert_eq!(decision.source(), Source::Fallback);
-            let standing = *decision.outcomes().get(0).expect("one charge").standing();
+            let standing = *decision.outcomes().next().expect("one charge").standing();
             assert_eq!((standing.limit(), standing.remaining()), (3, left));
         }
     }

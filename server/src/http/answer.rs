@@ -70,7 +70,7 @@ pub(super) fn admitted(
     token: Option<Token>,
 ) -> Response {
     let outcomes = decision.outcomes();
-    let of_line = |line| answer(line, outcomes.iter().find(|it| line.is_of(it.charge())));
+    let of_line = |line| answer(line, outcomes.clone().find(|it| line.is_of(it.charge())));
     let body = Admitted {
         allowed: decision.is_allowed(),
         source: decision.source().name(),
@@ -94,7 +94,7 @@ pub(super) fn denied(api: &Api, lines: &Lines, denied: &Denied<'_>) -> Response 
     let (mut parts, document) = response.into_parts();
     let mut document: Map<String, Value> = serde_json::from_str(&document).unwrap_or_default();
     let outcomes = denied.outcomes();
-    let of_line = |line| answer(line, outcomes.iter().find(|it| line.is_of(it.charge())));
+    let of_line = |line| answer(line, outcomes.clone().find(|it| line.is_of(it.charge())));
     let charges: Vec<_> = lines.0.iter().map(of_line).collect();
     document.insert("source".into(), denied.source().name().into());
     document.insert("retry_after".into(), denied.retry_after().map(|it| it.as_secs_f64()).into());
@@ -120,7 +120,7 @@ fn answer<'a>(line: &'a Line, outcome: Option<Outcome<'_>>) -> ChargeAnswer<'a> 
     };
     let standing = outcome.standing();
     let standing = StandingAnswer {
-        quota: outcome.quota().to_string(),
+        quota: outcome.charge().quota().to_string(),
         granted: outcome.granted(),
         limit: standing.limit(),
         remaining: standing.remaining(),

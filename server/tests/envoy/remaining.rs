@@ -235,8 +235,7 @@ fn service(switches: Switches) -> Service {
     let (clock, limiter) = memory();
     let registry = Registry::default();
     let envoy =
-        Envoy::new_registered(config, limiter, registry.clone(), Offenders::new(10))
-            .unwrap();
+        Envoy::new_registered(config, limiter, registry.clone(), Offenders::new(10)).unwrap();
     for registered in registry.policies() {
         let policy = registered.policy();
         let name = NAMES.iter().find(|name| policy.name().contains(&format!("shop.{name}-")));

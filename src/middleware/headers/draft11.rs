@@ -52,16 +52,18 @@ impl Draft11 {
         secret: Option<PartitionSecret>,
     ) -> Self {
         let policy = match secret {
-            None => policy_cache::policies(outcomes, || policy_list(outcomes, None)),
+            None => {
+                policy_cache::policies(outcomes.clone(), || policy_list(outcomes.clone(), None))
+            }
             // The value contains the partition key, so it cannot be shared between keys.
-            Some(_) => policy_list(outcomes, secret),
+            Some(_) => policy_list(outcomes.clone(), secret),
         };
         let mut longest_window = 0;
         let standing = list(outcomes, |text, outcome| {
             let standing = outcome.standing();
-            if outcome.quota().is_concurrent() {
+            if outcome.charge().quota().is_concurrent() {
                 // Units come back when work ends, which no window says.
-                let (name, remaining) = (outcome.policy().name(), standing.remaining);
+                let (name, remaining) = (outcome.charge().policy().name(), standing.remaining);
                 text.push_str(&format!("\"{name}\";r={remaining}"));
                 text.push_str(&partition(outcome, secret));
                 return;
@@ -73,7 +75,7 @@ impl Draft11 {
             let (mut remaining, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
             let remaining = remaining.format(standing.remaining);
             let seconds = seconds.format(window);
-            let (name, partition) = (outcome.policy().name(), partition(outcome, secret));
+            let (name, partition) = (outcome.charge().policy().name(), partition(outcome, secret));
             push_all(text, &["\"", name, "\";r=", remaining, ";t=", seconds, &partition]);
         });
         Self { policy, standing, longest_window }
@@ -107,17 +109,21 @@ fn push_all(text: &mut String, parts: &[&str]) {
 
 fn policy_list(outcomes: Outcomes<'_>, secret: Option<PartitionSecret>) -> HeaderValue {
     let text = list(outcomes, |text, outcome| {
-        let name = outcome.policy().name();
-        let quota = outcome.quota();
+        let name = outcome.charge().policy().name();
+        let quota = outcome.charge().quota();
         let limit = quota.limit();
         if quota.is_concurrent() {
-            let unit = outcome.policy().unit();
+            let unit = outcome.charge().policy().unit();
             let unit = unit.unwrap_or("concurrent-requests");
             text.push_str(&format!("\"{name}\";q={limit};qu=\"{unit}\""));
             text.push_str(&partition(outcome, secret));
             return;
         }
-        let unit = outcome.policy().unit().map_or(String::new(), |unit| format!(";qu=\"{unit}\""));
+        let unit = outcome
+            .charge()
+            .policy()
+            .unit()
+            .map_or(String::new(), |unit| format!(";qu=\"{unit}\""));
         let window = whole_seconds(quota.window_micros());
         text.push_str(&format!("\"{name}\";q={limit}{unit};w={window}"));
         text.push_str(&partition(outcome, secret));
@@ -137,7 +143,7 @@ fn list<'a>(
     mut write_member: impl FnMut(&mut String, Outcome<'a>),
 ) -> String {
     let mut text = String::new();
-    for outcome in outcomes.iter().filter(|outcome| outcome.charge().is_live()) {
+    for outcome in outcomes.filter(|outcome| outcome.charge().is_live()) {
         if !text.is_empty() {
             text.push_str(", ");
         }

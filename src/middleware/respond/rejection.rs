@@ -243,7 +243,7 @@ impl<'a> Rejection<'a> {
 
 /// Returns the outcomes that denied the check.
 pub(super) fn violations<'a>(denied: &'a Denied<'_>) -> impl Iterator<Item = Outcome<'a>> {
-    denied.outcomes().iter().filter(|outcome| outcome.kind() == OutcomeKind::Denied)
+    denied.outcomes().filter(|outcome| outcome.kind() == OutcomeKind::Denied)
 }
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -311,7 +311,7 @@ fn document(denied: &Denied<'_>, rejection: &Rejection<'_>) -> String {
             parts.push(r#"",""#);
         }
         // The names of policies contain no characters that JSON escapes.
-        parts.push(outcome.policy().name());
+        parts.push(outcome.charge().policy().name());
     }
     parts.push(r#""]}"#);
     parts.concat()

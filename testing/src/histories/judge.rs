@@ -39,7 +39,7 @@ impl Player<'_> {
     }
 
     pub fn compare(&self, decision: &Decision<'_>, expected: &ExpectedReply) {
-        let found: Vec<_> = decision.outcomes().iter().map(|outcome| finding(&outcome)).collect();
+        let found: Vec<_> = decision.outcomes().map(|outcome| finding(&outcome)).collect();
         assert_eq!(found, expected.findings, "at {} (left: limiter, right: oracle)", self.time);
         assert_eq!(decision.is_allowed(), expected.admitted);
         assert_eq!(decision.time().as_micros(), self.time);

@@ -22,8 +22,14 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Target {
     /// The admin page of the service: https://HOST/admin/. The default is that of plimsoll-server on this machine.
-    #[arg(long, global = true, value_name = "URL", env = "PLIMSOLL_ADMIN_URL",
-        default_value = "http://127.0.0.1:6070/", hide_default_value = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "PLIMSOLL_ADMIN_URL",
+        default_value = "http://127.0.0.1:6070/",
+        hide_default_value = true
+    )]
     pub(crate) admin: String,
     /// The token of an operator.
     #[arg(long, global = true, env = "PLIMSOLL_ADMIN_TOKEN", hide_env_values = true)]

@@ -64,8 +64,8 @@ impl Client {
             .body(body.map(|body| body.to_string()).unwrap_or_default())
             .map_err(Failure::of)?;
         let answered = self.send(request);
-        let (status, answer) = answered
-            .map_err(|error| Failure::new(&format!("{}: {error}", self.base)))?;
+        let (status, answer) =
+            answered.map_err(|error| Failure::new(&format!("{}: {error}", self.base)))?;
         let answer: Value = serde_json::from_slice(&answer).unwrap_or(Value::Null);
         if status.is_success() { Ok(answer) } else { Err(Failure::of_problem(status, &answer)) }
     }

@@ -43,8 +43,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
             return change(client, "block", &key, body, cli.json);
         }
         Command::Unblock { key, why } => {
-            return change(client, "unblock", &key, json!({ "reason": why.reason }), cli.json)
-                ;
+            return change(client, "unblock", &key, json!({ "reason": why.reason }), cli.json);
         }
         Command::Override(OverrideArgs { from: Some(file), .. }) => {
             return set_again(client, &file, cli.json);
@@ -152,8 +151,7 @@ fn top(client: &Client, policy: Option<&str>, by: By) -> Result<Value, Failure> 
 
 /// Returns where a key stands, under one policy or under all.
 fn standings(client: &Client, key: &KeyOfPolicies) -> Result<Value, Failure> {
-    let mut standings =
-        client.get(&format!("keys?key={}", escaped(&key.key)))?["standings"].take();
+    let mut standings = client.get(&format!("keys?key={}", escaped(&key.key)))?["standings"].take();
     if let (Some(policy), Some(rows)) = (&key.policy, standings.as_array_mut()) {
         let known: Vec<_> = rows.iter().filter_map(|row| row["policy"].as_str()).collect();
         if !known.contains(&policy.as_str()) {
