@@ -9,7 +9,6 @@
 if not met_block then
   if foreign then return nil end
   if not answering then return free >= required end
-  local standing = pack('<dddddddd', units, free, next_after, reset_after, retry_after, mark1, mark2, mark3)
-  if reply then reply[charge + 1] = standing else reply = pack('<d', now) .. standing end
+  reply[charge + 1] = pack('<dddddddd', units, free, next_after, reset_after, retry_after, mark1, mark2, mark3)
   return admitted and (required == 0 or units > 0)
 end

@@ -39,4 +39,4 @@ while first <= #KEYS do
   first = last + 1
 end
 if failure then return failure end
-return KEYS[2] and table.concat(reply) or reply
+return table.concat(reply)

@@ -91,8 +91,7 @@ if fade then
     if carried > 0 then used = used + weight(carried, hold, zero, seen) end
     free = limit > used and limit - used or 0
     if answering and operation ~= 'g' and (admitted or trial) and free >= needed then
-      units = max_cost <= cost and cost
-        or math.min(max_cost, flags % 8 >= 4 and cost + math.floor((free - cost) / 2) or free)
+      units = units_of(free, cost, max_cost, flags)
     end
     if answering and operation ~= 'g' and units > 0 then
       used, current, mark1 = used - current, current + units, end_ - window

@@ -51,19 +51,12 @@ end
 -- Returns quotient and remainder of (a * b + d) / c. The product may exceed 2^53; then either c and d
 -- are below 2^45, or c is below 2^52.
 local function mul_div(a, b, d, c)
-  local product = a * b + d
-  if product < 9007199254740992 then
-    local rest = product % c
-    return (product - rest) / c, rest
-  end
   -- Take out the whole multiples of c, so that a is below c.
-  local rest = a % c
-  local quotient = (a - rest) / c * b
-  a, product = rest, rest * b + d
-  if product < 9007199254740992 then
-    rest = product % c
-    return quotient + (product - rest) / c, rest
-  end
+  local quotient = (a - a % c) / c * b
+  a = a % c
+  local product = a * b + d
+  local rest = product % c
+  if product < 9007199254740992 then return quotient + (product - rest) / c, rest end
   -- Long division, a few bits of b at a time, so that no step exceeds 2^53.
   local more
   rest, more = 0, 0
@@ -95,9 +88,20 @@ local function mul_div(a, b, d, c)
   return quotient + more + (sum - rest) / c, rest
 end
 
--- The time and the reply of each charge; for a call of one charge its reply, once it has answered. The
--- constructor reserves room for most calls.
-local reply = KEYS[2] and { pack('<d', now), '', '', '', '', '', '', '', '' }
+-- Returns the units that a charge takes if so many are free, at least its cost.
+local function units_of(free, cost, max_cost, flags)
+  if max_cost <= cost then return cost end
+  return math.min(max_cost, flags % 8 >= 4 and cost + math.floor((free - cost) / 2) or free)
+end
+
+-- Returns the time nearest to `known` of which `bits` are the last 48.
+local function nearest(bits, known)
+  local later = (bits - known) % 281474976710656
+  return known + (later < 140737488355328 and later or later - 281474976710656)
+end
+
+-- The time and the reply of each charge. The constructor reserves room for most calls.
+local reply = { pack('<d', now), '', '', '', '', '', '', '', '' }
 
 -- The states that were read in the look at the charges of a check.
 local looked = {}

@@ -73,10 +73,7 @@ if operation == 'g' and algorithm == 1 and parameter == 1 and answering and not 
       if marks[line] >= low and index < count then
         local before = marks[line] == head and start or index > 0 and numbers[index * 2]
           or parse('<I4', state, from - 3)
-        -- The time of a record is that of its last 48 bits. The end of an open bucket is later than `known`.
-        local age = (known - numbers[index * 2 + 1]) % 281474976710656
-        if age > 140737488355328 then age = age - 281474976710656 end
-        local counts = seen - known + age < window
+        local counts = seen - nearest(numbers[index * 2 + 1], known) < window
         local gone = released[index] or 0
         local left, most = (numbers[index * 2 + 2] - before) % 4294967296 - gone,
           parse('<d', ARGV[2], line * 82 - 55)
@@ -84,10 +81,7 @@ if operation == 'g' and algorithm == 1 and parameter == 1 and answering and not 
         taken[line], released[index], all = units, gone + units, all + units
       end
     end
-    if not last_time and count > 0 then
-      last_time = (known - numbers[count * 2 - 1]) % 281474976710656
-      last_time = known - (last_time > 140737488355328 and last_time - 281474976710656 or last_time)
-    end
+    if not last_time and count > 0 then last_time = nearest(numbers[count * 2 - 1], known) end
     if count > 0 then last_total = numbers[count * 2] end
     local used = ((last_total or start) - all - start) % 4294967296
     if all > 0 and used == 0 and last_time <= now then
@@ -127,9 +121,8 @@ if operation == 'g' and algorithm == 1 and parameter == 1 and answering and not 
     if reset_after < 0 then reset_after = 0 end
     next_after, retry_after = reset_after, reset_after
     for line = charge, final do
-      local standing = pack('<dddddddd', taken[line], free, next_after, reset_after, retry_after,
+      reply[line + 1] = pack('<dddddddd', taken[line], free, next_after, reset_after, retry_after,
         marks[line], 0, 0)
-      if KEYS[2] then reply[line + 1] = standing else reply = pack('<d', now) .. standing end
     end
     return admitted, final
   end

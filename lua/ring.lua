@@ -29,8 +29,7 @@ if in_ring then
     if tail > head + 1 then before_last = parse('<I4', state, #state - 13) end
     -- No charge is later than the newest record.
     last_time = known + (last_time - known) % 281474976710656
-    head_time = (head_time - known) % 281474976710656
-    head_time = known + (head_time < 140737488355328 and head_time or head_time - 281474976710656)
+    head_time = nearest(head_time, known)
   elseif #state >= 88 then
     known, state_window, old_life, old_end, start, head, tail, places, until_ms, before_last,
       last_time, last_total, head_time, head_total = parse(long_header, state)
@@ -86,8 +85,7 @@ if in_ring then
       if slot > 0 then
         -- Often only the oldest record has left.
         time, total = parse('<I6I4', text, from + slot * 10 + 1)
-        time = (time - known) % 281474976710656
-        time = known + (time < 140737488355328 and time or time - 281474976710656)
+        time = nearest(time, known)
       end
       if slot > 0 and time + (head + 1 < old_end and short_life or life) > seen then
         first, first_time, base = head + 1, time, head_total
@@ -196,8 +194,7 @@ if in_ring then
     end
   elseif commits then
     if (admitted or trial) and free >= needed then
-      units = max_cost <= cost and cost
-        or math.min(max_cost, flags % 8 >= 4 and cost + floor((free - cost) / 2) or free)
+      units = units_of(free, cost, max_cost, flags)
     end
     if units > 0 then
       -- Drop the records that no longer count.

@@ -66,8 +66,7 @@ if in_ring then
       end
       local bits, total = parse('<I6I4', text, from + slot * 10 + 1)
       if slot > 0 then total = (total + first_total) % 4294967296 end
-      local time = (bits - known) % 281474976710656
-      time = known + (time < 140737488355328 and time or time - 281474976710656)
+      local time = nearest(bits, known)
       if time < 0 then time = 0 end
       local leaves = time + (middle < old_end and short_life or life)
       if middle < high and not (seen and leaves > seen

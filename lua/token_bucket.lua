@@ -56,9 +56,7 @@ if state ~= '' then
 end
 free = burst > debt and burst - debt or 0
 local commits = answering and not foreign
-if operation == 'g' and state == '' then
-  units = 0
-elseif operation == 'g' and commits then
+if operation == 'g' and commits then
   -- Debts are paid in the order in which they were made. So the units left of this debt are those
   -- that the refill since the charge has not paid, at the fastest rate that is known.
   local fast_limit, fast_window = spent_limit, spent_window
@@ -90,8 +88,7 @@ end
 if commits then
   if operation ~= 'g' then
     if (admitted or trial) and free >= needed then
-      units = max_cost <= cost and cost
-        or math.min(max_cost, flags % 8 >= 4 and cost + math.floor((free - cost) / 2) or free)
+      units = units_of(free, cost, max_cost, flags)
     end
     if units > 0 then
       if rate_window ~= window then credit = mul_div(credit, window, 0, rate_window) end

@@ -11,7 +11,6 @@ impl<T> Mutex<T> {
         Self(sync::Mutex::new(value))
     }
 
-    #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -40,7 +39,6 @@ impl<T> RwLock<T> {
         Self(sync::RwLock::new(value))
     }
 
-    #[inline]
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }

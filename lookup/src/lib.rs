@@ -11,10 +11,7 @@ use std::sync::Arc;
 
 use http::Extensions;
 
-pub use self::{
-    layer::LookupLayer,
-    service::{LookupFuture, LookupService},
-};
+pub use self::{layer::LookupLayer, service::LookupService};
 
 /// Returns the row that a [`LookupLayer`] has found for a request, from the extensions of the request.
 ///

@@ -3,10 +3,7 @@
 use std::{
     error::Error as StdError,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -63,14 +60,13 @@ pub(crate) struct Rows<T> {
     absences: Cache<String, Instant>,
     /// The places of the loads that run.
     places: Semaphore,
-    start: Instant,
 }
 
 struct Entry<T> {
     row: Arc<T>,
     loaded: Instant,
-    /// The time from which the row may be loaded again, in microseconds since the start.
-    retry_at: AtomicU64,
+    /// The last time at which a request began to load the row again.
+    tried: Mutex<Option<Instant>>,
 }
 
 /// The result of a lookup.
@@ -97,7 +93,6 @@ impl<T: Send + Sync + 'static> Rows<T> {
             rows: Cache::new(settings.max_entries),
             absences: Cache::new(settings.max_entries),
             places: Semaphore::new(settings.max_loads),
-            start: Instant::now(),
         }
     }
 
@@ -203,7 +198,7 @@ impl<T: Send + Sync + 'static> Rows<T> {
         if row.is_none() {
             self.absences.insert(key.to_owned(), loaded);
         }
-        let entry = |row| Entry { row: Arc::new(row), loaded, retry_at: AtomicU64::new(0) };
+        let entry = |row| Entry { row: Arc::new(row), loaded, tried: Mutex::new(None) };
         Ok(row.map(|row| Arc::new(entry(row))))
     }
 
@@ -217,12 +212,13 @@ impl<T: Send + Sync + 'static> Rows<T> {
 
     /// Returns whether the caller loads an old row again.
     fn begin_retry(&self, entry: &Entry<T>, now: Instant) -> bool {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let now = micros(now.saturating_duration_since(self.start));
-        let pause = micros(RETRY_INTERVAL.max(self.settings.deadline));
-        let retry_at = entry.retry_at.load(Relaxed);
-        let next = now.saturating_add(pause);
-        retry_at <= now && entry.retry_at.compare_exchange(retry_at, next, Relaxed, Relaxed).is_ok()
+        let mut tried = entry.tried.lock().unwrap_or_else(PoisonError::into_inner);
+        let pause = RETRY_INTERVAL.max(self.settings.deadline);
+        let is_due = tried.is_none_or(|tried| now.saturating_duration_since(tried) >= pause);
+        if is_due {
+            *tried = Some(now);
+        }
+        is_due
     }
 }
 

@@ -11,7 +11,6 @@ use http::{
     header::{CONTENT_TYPE, RETRY_AFTER},
     request::Parts,
 };
-use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::{
@@ -27,14 +26,17 @@ pub struct LookupService<S, T> {
 
 impl<S, T, B, RB> Service<Request<B>> for LookupService<S, T>
 where
-    S: Service<Request<B>, Response = Response<RB>, Future: Send> + Clone + Send + 'static,
+    S: Service<Request<B>, Response = Response<RB>, Future: Send + 'static>
+        + Clone
+        + Send
+        + 'static,
     T: Send + Sync + 'static,
     B: Send + 'static,
     RB: Default,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = LookupFuture<S::Future, Result<S::Response, S::Error>>;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -48,51 +50,43 @@ where
         let rows = &self.layer.rows;
         let key = (self.layer.key)(&parts).filter(|key| key.len() <= rows.settings.max_key_len);
         let cached = key.as_deref().map_or(Cached::Found(Found::Unknown), |key| rows.get(key));
-        let state = match (cached, key) {
-            (Cached::Due(old), Some(key)) => {
-                let layer = self.layer.clone();
-                let load = Box::pin(async move {
-                    let found = layer.rows.load(&key, old).await;
-                    match layer.store(found, &mut parts) {
-                        Ok(()) => ready.call(Request::from_parts(parts, body)).await,
-                        Err(status) => Ok(unavailable(status, &parts)),
-                    }
-                });
-                State::Loading { load }
-            }
+        let (key, old) = match (cached, key) {
+            (Cached::Due(old), Some(key)) => (key, old),
             (cached, _) => {
                 if let Cached::Found(found) = cached {
                     // A row that could not be loaded is not in the cache.
-                    let _ = self.layer.store(found, &mut parts);
+                    self.layer.store(found, &mut parts);
                 }
-                State::Calling { call: ready.call(Request::from_parts(parts, body)) }
+                return Box::pin(ready.call(Request::from_parts(parts, body)));
             }
         };
-        LookupFuture { state }
+        let layer = self.layer.clone();
+        Box::pin(async move {
+            let found = layer.rows.load(&key, old).await;
+            if layer.store(found, &mut parts) {
+                ready.call(Request::from_parts(parts, body)).await
+            } else {
+                Ok(unavailable(&parts))
+            }
+        })
     }
 }
 
 impl<T: Send + Sync + 'static> LookupLayer<T> {
-    /// Stores the result of a lookup in the extensions of its request.
-    ///
-    /// # Errors
-    ///
-    /// Returns the status of the response if the request must not go on.
-    fn store(&self, found: Found<T>, parts: &mut Parts) -> Result<(), StatusCode> {
+    /// Stores the result of a lookup in the extensions of its request. Returns false if the request must not go on.
+    fn store(&self, found: Found<T>, parts: &mut Parts) -> bool {
         match found {
             Found::Row(row) => drop(parts.extensions.insert(row)),
             Found::Unknown => {}
-            Found::Failed if self.rows.settings.denies_on_failure => {
-                return Err(StatusCode::SERVICE_UNAVAILABLE);
-            }
+            Found::Failed if self.rows.settings.denies_on_failure => return false,
             Found::Failed => drop(parts.extensions.insert(LookupFailed)),
         }
-        Ok(())
+        true
     }
 }
 
 /// Returns the response to a request whose row could not be loaded. For gRPC it has the status `UNAVAILABLE`.
-fn unavailable<B: Default>(status: StatusCode, parts: &Parts) -> Response<B> {
+fn unavailable<B: Default>(parts: &Parts) -> Response<B> {
     let content_type = parts.headers.get(CONTENT_TYPE);
     let is_grpc = content_type.is_some_and(|it| it.as_bytes().starts_with(b"application/grpc"));
     let mut response = Response::new(B::default());
@@ -101,45 +95,10 @@ fn unavailable<B: Default>(status: StatusCode, parts: &Parts) -> Response<B> {
         response.headers_mut().insert(CONTENT_TYPE, content_type);
         response.headers_mut().insert("grpc-status", HeaderValue::from_static("14"));
     } else {
-        *response.status_mut() = status;
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
     response
-}
-
-pin_project! {
-    /// The future of [`LookupService`].
-    pub struct LookupFuture<F, R> {
-        #[pin]
-        state: State<F, R>,
-    }
-}
-
-pin_project! {
-    #[project = StateProjection]
-    enum State<F, R> {
-        /// The row was in the cache.
-        Calling { #[pin] call: F },
-        /// The row is loaded, and then the inner service is called.
-        Loading { load: Pin<Box<dyn Future<Output = R> + Send>> },
-    }
-}
-
-impl<F: Future> Future for LookupFuture<F, F::Output> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StateProjection::Calling { call } => call.poll(cx),
-            StateProjection::Loading { load } => load.as_mut().poll(cx),
-        }
-    }
-}
-
-impl<F, R> fmt::Debug for LookupFuture<F, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LookupFuture").finish_non_exhaustive()
-    }
 }
 
 impl<S: Clone, T> Clone for LookupService<S, T> {

@@ -1,19 +1,18 @@
 //! One connection to the server, and its statements.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     future::Future,
-    pin::{Pin, pin},
+    pin::pin,
     task::Poll,
     time::Duration,
 };
 
-use plimsoll::{clock::Timestamp, store::StateId};
-use tokio::{
-    task::AbortHandle,
-    time::{Instant, timeout_at},
-    try_join,
+use plimsoll::{
+    clock::Timestamp,
+    store::{StateChange, StateId},
 };
+use tokio::{task::JoinSet, try_join};
 use tokio_postgres::{Client, Error, NoTls, Statement, types::ToSql};
 
 use crate::{config::PostgresConfig, error::Failure};
@@ -25,18 +24,11 @@ pub(crate) const MAX_REMOVED: usize = 1_100;
 /// an update of the row needs no new entry in an index.
 const KEEP_MICROS: u64 = 600_000_000;
 
-/// A state to write.
-#[derive(Debug, Clone)]
-pub(crate) struct Row {
-    pub(crate) state: Vec<u8>,
-    pub(crate) expires_at: Timestamp,
-}
-
 /// An open connection.
 pub(crate) struct Connection {
-    client: Client,
-    /// The task that writes to the socket and reads from it.
-    _driver: Task,
+    pub(crate) client: Client,
+    /// The task that writes to the socket and reads from it. It ends with the connection.
+    _driver: JoinSet<Result<(), Error>>,
     timeout: Duration,
     lock: Statement,
     read: Statement,
@@ -44,17 +36,18 @@ pub(crate) struct Connection {
     remove: Statement,
 }
 
-type Parameter<'p> = &'p (dyn ToSql + Sync);
+/// The time of the server, and the states of a transaction that has begun.
+pub(crate) type Begun = (Timestamp, HashMap<StateId, Vec<u8>>);
 
-type Driver = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+type Parameter<'p> = &'p (dyn ToSql + Sync);
 
 impl Connection {
     /// Connects, and creates the table if it is not there.
     pub(crate) async fn open(config: &PostgresConfig) -> Result<Self, Failure> {
         let (timeout, table) = (config.timeout, &config.table);
         let opened = within(timeout, async {
-            let (client, driver) = connect(config).await?;
-            let driver = Task(tokio::spawn(driver).abort_handle());
+            let mut tasks = JoinSet::new();
+            let client = connect(config, &mut tasks).await?;
             set_up(&client, config).await?;
             let read = format!(
                 "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, t.id, t.state \
@@ -76,24 +69,17 @@ impl Connection {
                 client.prepare(&write),
                 client.prepare(&remove),
             )?;
-            Ok(Self { client, _driver: driver, timeout, lock, read, write, remove })
+            Ok(Self { client, _driver: tasks, timeout, lock, read, write, remove })
         });
         opened.await
     }
 
-    pub(crate) fn is_open(&self) -> bool {
-        !self.client.is_closed()
-    }
-
     /// Begins a transaction that has the states with these names to itself, and reads them, in one
-    /// exchange. The names are in ascending order. Returns the time of the server, and the states.
+    /// exchange. The names are in ascending order.
     ///
     /// The lock is a statement of its own: a statement sees what was committed before it began, and so
     /// before it waited.
-    pub(crate) async fn begin(
-        &self,
-        ids: &[StateId],
-    ) -> Result<(Timestamp, HashMap<StateId, Vec<u8>>), Failure> {
+    pub(crate) async fn begin(&self, ids: &BTreeSet<StateId>) -> Result<Begun, Failure> {
         let names: Vec<i64> = ids.iter().map(lock_name).collect();
         let ids: Vec<&[u8]> = ids.iter().map(StateId::as_slice).collect();
         let (names, ids): ([Parameter<'_>; 1], [Parameter<'_>; 1]) = ([&names], [&ids]);
@@ -116,10 +102,18 @@ impl Connection {
         Ok((Timestamp::from_micros(time.unsigned_abs()), states))
     }
 
-    /// Writes states and commits, in one exchange.
-    pub(crate) async fn commit(&self, rows: &BTreeMap<StateId, Row>) -> Result<(), Failure> {
+    /// Writes states and commits, in one exchange. A transaction that has changed nothing is ended without waiting
+    /// for the answer.
+    pub(crate) async fn commit(
+        &self,
+        rows: &BTreeMap<StateId, StateChange>,
+    ) -> Result<(), Failure> {
+        if rows.is_empty() {
+            send(self.client.batch_execute("COMMIT"));
+            return Ok(());
+        }
         let ids: Vec<&[u8]> = rows.keys().map(StateId::as_slice).collect();
-        let states: Vec<&[u8]> = rows.values().map(|row| row.state.as_slice()).collect();
+        let states: Vec<&[u8]> = rows.values().map(|row| row.bytes.as_slice()).collect();
         let kept: Vec<i32> = rows.values().map(|row| keep_until(row.expires_at) + 2).collect();
         let columns: [Parameter<'_>; 3] = [&ids, &states, &kept];
         let exchange = within(self.timeout, async {
@@ -128,12 +122,7 @@ impl Connection {
                 self.client.batch_execute("COMMIT"),
             )
         });
-        exchange.await.map(|_| ()).map_err(Failure::of_commit)
-    }
-
-    /// Ends a transaction that has changed nothing, without waiting for the answer.
-    pub(crate) fn end(&self) {
-        send(self.client.batch_execute("COMMIT"));
+        exchange.await.map(|_| ())
     }
 
     /// Removes some rows that have expired, without waiting for the answer.
@@ -142,24 +131,21 @@ impl Connection {
     }
 }
 
-/// A task that ends with its owner.
-struct Task(AbortHandle);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-async fn connect(config: &PostgresConfig) -> Result<(Client, Driver), Error> {
+/// Connects, and drives the connection by one of `tasks`.
+async fn connect(
+    config: &PostgresConfig,
+    tasks: &mut JoinSet<Result<(), Error>>,
+) -> Result<Client, Error> {
     #[cfg(feature = "tls")]
     if let Some(tls) = &config.tls {
         let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls.clone());
         let (client, driver) = config.server.connect(tls).await?;
-        return Ok((client, Box::pin(driver)));
+        tasks.spawn(driver);
+        return Ok(client);
     }
     let (client, driver) = config.server.connect(NoTls).await?;
-    Ok((client, Box::pin(driver)))
+    tasks.spawn(driver);
+    Ok(client)
 }
 
 /// Sets the limits of the session, and creates the table if it is not there.
@@ -206,10 +192,8 @@ async fn within<T>(
     timeout: Duration,
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Failure> {
-    match timeout_at(Instant::now() + timeout, answer).await {
-        Ok(answered) => answered.map_err(Failure::from),
-        Err(_) => Err(Failure::new("PostgreSQL did not answer in time")),
-    }
+    let answered = tokio::time::timeout(timeout, answer).await;
+    answered.map_err(|_| Failure::new("PostgreSQL did not answer in time"))?.map_err(Failure::from)
 }
 
 /// Sends a request at its first poll. Its answer is read and dropped by the driver.

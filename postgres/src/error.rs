@@ -42,9 +42,6 @@ impl From<tokio_postgres::Error> for Failure {
             &SqlState::INSUFFICIENT_PRIVILEGE => ErrorKind::Unauthorized,
             code if code.code().starts_with("28") => ErrorKind::Unauthorized,
             &SqlState::READ_ONLY_SQL_TRANSACTION => ErrorKind::ReadOnly,
-            &SqlState::OUT_OF_MEMORY => ErrorKind::OutOfMemory,
-            &SqlState::DISK_FULL => ErrorKind::CannotPersist,
-            &SqlState::CANNOT_CONNECT_NOW => ErrorKind::Loading,
             &SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN => ErrorKind::Unsupported,
             _ => ErrorKind::Unavailable,
         };

@@ -1,6 +1,6 @@
 //! The store: it hands each request to the worker of its key.
 
-use std::{fmt, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use plimsoll::{
     Error,
@@ -20,14 +20,11 @@ use crate::{
 ///
 /// Its connections are tasks of the runtime in which it was created. They end when its last clone is
 /// dropped.
-#[derive(Clone)]
-pub struct PostgresStore(Arc<Shared>);
-
-struct Shared {
+#[derive(Debug, Clone)]
+pub struct PostgresStore {
     /// The queue of each worker. A worker ends when its queue is closed.
-    queues: Vec<mpsc::Sender<Job>>,
-    secret: [u64; 2],
-    table: String,
+    queues: Arc<[mpsc::Sender<Job>]>,
+    config: Arc<PostgresConfig>,
 }
 
 /// The most requests that wait for a worker.
@@ -66,29 +63,26 @@ impl PostgresStore {
     }
 
     fn start(config: PostgresConfig, mut first: Option<Connection>) -> Self {
-        let (secret, table, config) = (config.secret, config.table.clone(), Arc::new(config));
+        let config = Arc::new(config);
         let queues = (0..config.connections).map(|_| {
             let (queue, jobs) = mpsc::channel(MAX_QUEUE);
-            tokio::spawn(Worker::new(Arc::clone(&config), first.take()).run(jobs));
+            let worker =
+                Worker { config: Arc::clone(&config), connection: first.take(), batches: 0 };
+            tokio::spawn(worker.run(jobs));
             queue
         });
-        Self(Arc::new(Shared { queues: queues.collect(), secret, table }))
+        Self { queues: queues.collect(), config }
     }
 }
 
 impl Store for PostgresStore {
-    fn call(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
-        let Shared { queues, secret, .. } = &*self.0;
-        let step = Step::new(request, Source::Shared, *secret);
+    fn call(&self, request: Request<'_>, _: Option<Instant>) -> Answer {
+        let step = Step::new(request, Source::Shared, self.config.secret);
         // A name is a hash: its last byte is as good as a random number.
         let number = step.ids().first().map_or(0, |id| usize::from(id[15]));
         let (reply, answer) = oneshot::channel();
-        let job = Job { step, deadline: deadline.map(Into::into), reply };
-        if let Err(rejected) = queues[number % queues.len()].try_send(job) {
-            let message = match rejected {
-                mpsc::error::TrySendError::Full(_) => "too many requests wait for PostgreSQL",
-                mpsc::error::TrySendError::Closed(_) => "the runtime of the store has ended",
-            };
+        if self.queues[number % self.queues.len()].try_send(Job { step, reply }).is_err() {
+            let message = "too many requests wait for PostgreSQL, or its runtime has ended";
             return Answer::ready(Err(Failure::new(message).to_error()));
         }
         Answer::pending(async move {
@@ -107,12 +101,6 @@ impl Store for PostgresStore {
     }
 
     fn description(&self) -> String {
-        format!("postgres (table {})", self.0.table)
-    }
-}
-
-impl fmt::Debug for PostgresStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresStore").field("table", &self.0.table).finish_non_exhaustive()
+        format!("postgres (table {})", self.config.table)
     }
 }

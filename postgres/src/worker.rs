@@ -8,24 +8,22 @@ use std::{
 use plimsoll::{
     Error,
     clock::Timestamp,
-    store::{StateId, Step, StoreReply},
+    store::{StateChange, StateId, Step, StoreReply},
 };
 use tokio::{
+    join,
     sync::{mpsc, oneshot},
-    time::Instant,
 };
 
 use crate::{
     config::PostgresConfig,
-    connection::{Connection, Row},
+    connection::{Begun, Connection},
     error::Failure,
 };
 
 /// A request, and its caller.
-#[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) step: Step,
-    pub(crate) deadline: Option<Instant>,
     pub(crate) reply: oneshot::Sender<Result<StoreReply, Error>>,
 }
 
@@ -41,94 +39,134 @@ const FULL_BATCH: usize = 32;
 const BATCHES_PER_REMOVAL: u32 = 16;
 
 pub(crate) struct Worker {
-    config: Arc<PostgresConfig>,
+    pub(crate) config: Arc<PostgresConfig>,
     /// `None` until it is needed, and after a failure.
-    connection: Option<Connection>,
-    batches: u32,
+    pub(crate) connection: Option<Connection>,
+    /// The number of batches that were decided.
+    pub(crate) batches: u32,
 }
 
 /// The replies to the requests of a batch, and the states that they have changed.
-type Decided = (Vec<Result<StoreReply, Error>>, BTreeMap<StateId, Row>);
+type Decided = (Vec<Result<StoreReply, Error>>, BTreeMap<StateId, StateChange>);
 
-impl Worker {
-    pub(crate) fn new(config: Arc<PostgresConfig>, connection: Option<Connection>) -> Self {
-        Self { config, connection, batches: 0 }
-    }
+/// The requests of one transaction, and the states that they need.
+#[derive(Default)]
+struct Batch {
+    jobs: Vec<Job>,
+    ids: BTreeSet<StateId>,
+}
 
-    /// Decides the requests of the queue until it is closed.
-    pub(crate) async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
-        while let Some(first) = jobs.recv().await {
-            let (mut batch, mut ids) = (Vec::new(), BTreeSet::new());
-            let mut next = Some(first);
-            while let Some(job) = next.take() {
-                // Nothing was sent for a caller that has stopped waiting, and nothing will be.
-                let is_late = job.deadline.is_some_and(|deadline| deadline <= Instant::now());
-                if !is_late && !job.reply.is_closed() {
-                    ids.extend(job.step.ids());
-                    batch.push(job);
-                }
-                if batch.len() < MAX_BATCH && ids.len() < FULL_BATCH {
-                    next = jobs.try_recv().ok();
-                }
+impl Batch {
+    /// Takes the requests that wait, behind `first`.
+    fn of(first: Option<Job>, waiting: &mut mpsc::Receiver<Job>) -> Self {
+        let mut batch = Self::default();
+        let mut next = first.or_else(|| waiting.try_recv().ok());
+        while let Some(job) = next.take() {
+            // Nothing was sent for a caller that has stopped waiting, and nothing will be.
+            if !job.reply.is_closed() {
+                batch.ids.extend(job.step.ids());
+                batch.jobs.push(job);
             }
-            if !batch.is_empty() {
-                self.decide(batch, ids.into_iter().collect()).await;
+            if batch.jobs.len() < MAX_BATCH && batch.ids.len() < FULL_BATCH {
+                next = waiting.try_recv().ok();
             }
         }
+        batch
     }
 
-    /// Decides a batch, and replies to its callers.
-    async fn decide(&mut self, batch: Vec<Job>, ids: Vec<StateId>) {
-        let replies = match self.transact(&batch, &ids).await {
-            Ok(replies) => replies,
-            Err(failure) => {
-                // Its transaction may still be open.
-                self.connection = None;
-                batch.iter().map(|_| Err(failure.to_error())).collect()
-            }
-        };
-        for (job, reply) in batch.into_iter().zip(replies) {
+    fn reply(self, replies: impl IntoIterator<Item = Result<StoreReply, Error>>) {
+        for (job, reply) in self.jobs.into_iter().zip(replies) {
             // A caller that has stopped waiting does not need the reply.
             let _ = job.reply.send(reply);
         }
     }
 
-    async fn transact(
+    fn fail(self, failure: &Failure) {
+        self.reply(std::iter::repeat_with(|| Err(failure.to_error())));
+    }
+}
+
+impl Worker {
+    /// Decides the requests of the queue until it is closed.
+    pub(crate) async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+        while let Some(first) = jobs.recv().await {
+            let mut next = Some((Batch::of(Some(first), &mut jobs), None));
+            while let Some((batch, begun)) = next.take().filter(|(it, _)| !it.jobs.is_empty()) {
+                next = self.decide(batch, begun, &mut jobs).await;
+            }
+        }
+    }
+
+    /// Decides a batch, and replies to its callers. The exchange that commits it begins the next batch, if requests
+    /// wait. Returns that batch.
+    async fn decide(
         &mut self,
-        batch: &[Job],
-        ids: &[StateId],
-    ) -> Result<Vec<Result<StoreReply, Error>>, Failure> {
-        let connection = match self.connection.take() {
-            Some(connection) if connection.is_open() => connection,
-            _ => Connection::open(&self.config).await?,
+        batch: Batch,
+        begun: Option<(Connection, Begun)>,
+        waiting: &mut mpsc::Receiver<Job>,
+    ) -> Option<(Batch, Option<(Connection, Begun)>)> {
+        let begun = match begun {
+            Some(begun) => Ok(begun),
+            None => self.begin(&batch).await,
         };
-        let connection = self.connection.insert(connection);
-        let (time, states) = connection.begin(ids).await?;
+        let (connection, (time, states)) = match begun {
+            Ok(begun) => begun,
+            Err(failure) => {
+                batch.fail(&failure);
+                return None;
+            }
+        };
         let time = self.config.test_clock.as_ref().map_or(time, |clock| clock.now());
-        let (replies, changed) = decided(batch, states, time);
-        match changed.is_empty() {
-            true => connection.end(),
-            false => connection.commit(&changed).await?,
-        }
+        let (replies, changed) = decided(&batch.jobs, &states, time);
         self.batches += 1;
-        if self.batches.is_multiple_of(BATCHES_PER_REMOVAL) {
-            connection.remove_expired(time);
+        let next = Batch::of(None, waiting);
+        // The first poll of each sends its statements, in this order.
+        let (committed, begun) = join!(
+            async {
+                let committed = connection.commit(&changed).await;
+                match &committed {
+                    Ok(()) => batch.reply(replies),
+                    Err(failure) => batch.fail(&failure.clone().of_commit()),
+                }
+                committed
+            },
+            async {
+                if self.batches.is_multiple_of(BATCHES_PER_REMOVAL) {
+                    connection.remove_expired(time);
+                }
+                let waits = !next.jobs.is_empty();
+                if waits { connection.begin(&next.ids).await.map(Some) } else { Ok(None) }
+            },
+        );
+        match (committed, begun) {
+            (Ok(()), Ok(Some(begun))) => return Some((next, Some((connection, begun)))),
+            (Ok(()), Ok(None)) => self.connection = Some(connection),
+            // The connection is dropped, because its transaction may still be open.
+            (Err(failure), _) | (_, Err(failure)) => next.fail(&failure),
         }
-        Ok(replies)
+        None
+    }
+
+    /// Begins the transaction of a batch, over the open connection or a new one.
+    async fn begin(&mut self, batch: &Batch) -> Result<(Connection, Begun), Failure> {
+        let connection = match self.connection.take().filter(|it| !it.client.is_closed()) {
+            Some(connection) => connection,
+            None => Connection::open(&self.config).await?,
+        };
+        let begun = connection.begin(&batch.ids).await?;
+        Ok((connection, begun))
     }
 }
 
 /// Executes the requests of a batch one after the other.
-fn decided(batch: &[Job], mut states: HashMap<StateId, Vec<u8>>, time: Timestamp) -> Decided {
-    let mut changed = BTreeMap::new();
+fn decided(batch: &[Job], states: &HashMap<StateId, Vec<u8>>, time: Timestamp) -> Decided {
+    let mut changed: BTreeMap<StateId, StateChange> = BTreeMap::new();
     let replies = batch.iter().map(|job| {
-        let step = job.step.run(time, |id| states.get(id).map(Vec::as_slice));
-        let (reply, changes) = step?;
-        for change in changes {
-            let row = Row { state: change.bytes.clone(), expires_at: change.expires_at };
-            changed.insert(change.id, row);
-            states.insert(change.id, change.bytes);
-        }
+        let (reply, changes) = job.step.run(time, |id| match changed.get(id) {
+            Some(change) => Some(&*change.bytes),
+            None => states.get(id).map(Vec::as_slice),
+        })?;
+        changed.extend(changes.into_iter().map(|change| (change.id, change)));
         Ok(reply)
     });
     (replies.collect(), changed)

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Barrier},
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -18,7 +21,11 @@ use plimsoll_testing::{
     role::{Role, end_of_input},
     servers::PATIENCE,
 };
-use tokio::time::{sleep, timeout};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, copy},
+    net::{TcpListener, TcpStream},
+    time::{sleep, timeout},
+};
 use tokio_postgres::{Client, NoTls};
 
 fn config(server: &Postgres) -> PostgresConfig {
@@ -288,4 +295,53 @@ async fn many_tasks_share_a_key_and_a_dropped_future_spends_nothing_later() {
     }
     assert_eq!(verdicts.iter().filter(|is_allowed| **is_allowed).count(), 200);
     assert_eq!(verdicts.into_iter().collect::<BTreeSet<_>>().len(), 2);
+}
+
+/// Forwards a connection to the server. Returns its address, and the number of times that requests have arrived. Those
+/// that arrive within 50 ms arrive together.
+async fn slow_way_to(port: u16) -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let (address, arrivals) = (listener.local_addr().expect("an address"), Arc::default());
+    let count = Arc::clone(&arrivals);
+    tokio::spawn(async move {
+        let (client, _) = listener.accept().await.expect("a client");
+        let server = TcpStream::connect(("127.0.0.1", port)).await.expect("the server");
+        let (mut from_client, mut to_client) = client.into_split();
+        let (mut from_server, mut to_server) = server.into_split();
+        tokio::spawn(async move { copy(&mut from_server, &mut to_client).await });
+        let mut bytes = vec![0; 1 << 20];
+        while let Ok(read @ 1..) = from_client.read(&mut bytes).await {
+            AtomicUsize::fetch_add(&count, 1, SeqCst);
+            sleep(Duration::from_millis(50)).await;
+            to_server.write_all(&bytes[..read]).await.expect("the server");
+        }
+    });
+    (address.port(), arrivals)
+}
+
+/// The commit of a batch and the beginning of the next one travel together.
+#[tokio::test]
+async fn a_batch_among_others_is_one_round_trip() {
+    const BATCHES: usize = 8;
+    let server = Postgres::start();
+    let (port, arrivals) = slow_way_to(server.port).await;
+    let url = server.url().replace(&server.port.to_string(), &port.to_string());
+    let config = PostgresConfig::url(&url).expect("a URL").timeout(PATIENCE).connections(1);
+    let (limiter, day) = (limiter(config).await, policy("day", "5/day"));
+    let before = arrivals.load(SeqCst);
+    let checks: Vec<_> = (0..32 * BATCHES)
+        .map(|key| {
+            let (limiter, day) = (limiter.clone(), day.clone());
+            tokio::spawn(async move { limiter.check(day.charge(key, 1)).await.map(|_| ()) })
+        })
+        .collect();
+    for check in checks {
+        check.await.expect("no panic").expect("a decision");
+    }
+    let exchanges = arrivals.load(SeqCst) - before;
+    assert!((BATCHES..=BATCHES + 3).contains(&exchanges), "{exchanges} for {BATCHES} batches");
+    // A check alone is two.
+    let before = arrivals.load(SeqCst);
+    let _ = limiter.check(day.charge(0, 1)).await.expect("a decision");
+    assert_eq!(arrivals.load(SeqCst) - before, 2);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plimsoll::{
     Charge, Error, OnFailure,
     clock::Timestamp,
-    decision::{Receipt, ReceiptLine},
+    decision::Receipt,
     error::{Effect, ErrorKind},
     store::{Answer, Request, Source, StoreReply, Verdict},
 };
@@ -14,10 +14,10 @@ use tokio::time::Instant;
 
 use crate::{
     divided_line::{DividedLine, Part},
-    stores::{Caller, Lines, Stores, combined, late, line_of, to_the_end, until, wait_for_all},
+    stores::{Caller, Lines, Stores, combined, late, line_of, to_the_end, until},
 };
 
-/// A check that the share does not decide alone and at once.
+/// A check over both parts.
 ///
 /// 1. The share is asked for all charges that have one.
 /// 2. The pool is asked for the charges that the share has refused, and for those without a share.
@@ -30,7 +30,8 @@ use crate::{
 /// default denies the check. A reply that comes too late is refunded. If the store of the region does not
 /// answer, its fallback decides by the share, and what it refuses is not passed on to the pool.
 ///
-/// A shadow charge is decided by the part that is asked first.
+/// A shadow charge is decided by the part that is asked first. A trial is paid by the pool if the share refuses it, as
+/// a live charge would be.
 pub(crate) struct DividedCheck {
     stores: Arc<Stores>,
     lines: Lines,
@@ -44,6 +45,8 @@ pub(crate) struct DividedCheck {
     denied: Option<Source>,
     /// True if the fallback has decided in place of the store of the region.
     has_fallen_back: bool,
+    /// The answer of the pool that was not ready when it was needed, and its charges.
+    late: Option<(Answer, Positions)>,
 }
 
 /// The positions of the charges in one call to a part.
@@ -65,40 +68,26 @@ impl DividedCheck {
             sources: [Source::Shared; 2],
             denied: None,
             has_fallen_back: false,
+            late: None,
         }
     }
 
-    /// Decides the check. `first` is the answer of the share to all charges that have one, if it has
-    /// been asked.
-    pub(crate) async fn decide(mut self, first: Option<Answer>) -> Result<StoreReply, Error> {
+    /// Decides the check.
+    pub(crate) async fn decide(mut self) -> Result<StoreReply, Error> {
+        let has_share = !self.positions(Part::Share).is_empty();
+        let mut next = if has_share { Some(Part::Share) } else { self.next_part() };
         // The regional store spends all or nothing, so no task is needed before it has answered,
         // unless it is asked for some of the charges only.
-        if self.positions(Part::Pool).is_empty() {
-            return match self.begin(first).await? {
-                Some(reply) => Ok(reply),
-                None => to_the_end(|caller| self.run(caller)).await,
-            };
-        }
-        let work = |caller: Caller| async move {
-            match self.begin(first).await.transpose() {
-                Some(reply) => drop(caller.send(reply)),
-                None => self.run(caller).await,
+        if has_share && self.positions(Part::Pool).is_empty() {
+            if !self.ask(Part::Share).await? {
+                return Ok(self.reply());
             }
-        };
-        to_the_end(work).await
-    }
-
-    /// Asks the share for all charges that have one. Returns the reply if this decides the check.
-    async fn begin(&mut self, first: Option<Answer>) -> Result<Option<StoreReply>, Error> {
-        let asked = self.positions(Part::Share);
-        if !asked.is_empty() {
-            let answer = first.unwrap_or_else(|| self.send(Part::Share, &asked));
-            let reply = answer.await?;
-            if !self.record(Part::Share, &asked, reply)? && !self.move_refused() {
-                return self.reply().map(Some);
-            }
+            next = self.next_part();
         }
-        if self.next_part().is_some() { Ok(None) } else { self.reply().map(Some) }
+        match next {
+            Some(part) => to_the_end(|caller| self.run(caller, part)).await,
+            None => Ok(self.reply()),
+        }
     }
 
     /// Returns the reaction to the failure of a part: the strictest one of the charges that wait for it.
@@ -112,32 +101,6 @@ impl DividedCheck {
                 reactions.fold(OnFailure::Allow, OnFailure::stricter)
             }
         }
-    }
-
-    /// Returns the refund of the units that the pool grants after the decision, which are not used.
-    fn refund_late(&self, answer: Answer, asked: &[usize]) -> Answer {
-        let charges = asked.iter().filter_map(|index| self.lines[*index].charge_on(Part::Pool));
-        let (stores, charges): (_, Vec<_>) = (Arc::clone(&self.stores), charges.collect());
-        Answer::pending(async move {
-            // Without a reply there is nothing to refund, and that is no failure of a refund.
-            let Ok(reply) = answer.await else {
-                return Ok(StoreReply::new(Timestamp::default(), Source::Shared, []));
-            };
-            let lines = charges.into_iter().zip(reply.charges()).filter(|(_, it)| it.units > 0);
-            let lines: Vec<ReceiptLine> =
-                lines.map(|(charge, it)| line_of(charge, it.units, it.mark)).collect();
-            let receipt = Receipt::new(reply.time, reply.source, lines);
-            match receipt.lines() {
-                [] => Ok(reply),
-                _ => stores.call(Part::Pool, Request::Refund(&receipt), None).await,
-            }
-        })
-    }
-
-    fn send(&self, part: Part, asked: &[usize]) -> Answer {
-        let charges = asked.iter().filter_map(|index| self.lines[*index].charge_on(part));
-        let charges: SmallVec<[Charge<'_>; 4]> = charges.collect();
-        self.stores.call(part, Request::Acquire(&charges), self.limit)
     }
 
     /// Keeps the reply of a part. Returns whether the part has spent the charges.
@@ -156,12 +119,16 @@ impl DividedCheck {
             let line = &mut self.lines[*index];
             is_admitted &= line.charge.is_shadow() || charge_reply.verdict == Verdict::Passed;
             line.record(part, *charge_reply, source);
+            if line.charge.is_trial() {
+                line.decide_trial(part);
+            }
         }
         let decided = if is_admitted { &mut self.paid } else { &mut self.denied };
         *decided = Some(combined(*decided, source));
         if is_admitted {
             self.sources[part as usize] = source;
-            asked.iter().for_each(|index| self.lines[*index].decide(part));
+            let waiting = self.lines.iter_mut().filter(|line| line.waits_for(part));
+            waiting.filter(|line| !line.charge.is_trial()).for_each(|line| line.decide(part));
         }
         Ok(is_admitted)
     }
@@ -198,41 +165,55 @@ impl DividedCheck {
         (0..self.lines.len()).filter(|index| self.lines[*index].waits_for(part)).collect()
     }
 
-    /// Asks the parts in turn, and sends the reply to the caller. If a part denies or fails, the parts
+    /// Asks the parts in turn, this one first, and sends the reply to the caller. If a part denies or fails, the parts
     /// before it refund what they have spent. Each refund is tried once, because a second try might refund
     /// twice.
-    async fn run(mut self, caller: Caller) {
-        while let Some(part) = self.next_part() {
-            let (failed, late) = match self.ask(part).await {
-                Outcome::Continue => continue,
-                Outcome::Denied(late) => (None, late),
-                Outcome::Failed(error, late) => (Some(error), late),
+    async fn run(mut self, caller: Caller, first: Part) {
+        let mut next = Some(first);
+        while let Some(part) = next {
+            let failed = match self.ask(part).await {
+                Ok(true) => {
+                    next = self.next_part();
+                    continue;
+                }
+                Ok(false) => None,
+                Err(error) => Some(error),
             };
             let refunds = self.stores.undo(&mut self.lines, self.time, self.sources);
             let refunds = Answer::pending(refund(refunds));
-            let mut in_flight: Vec<Answer> = late.into_iter().collect();
             // A caller that has stopped waiting does not need the reply.
-            let _ = match failed {
-                None => {
-                    in_flight.push(refunds);
-                    caller.send(self.reply())
-                }
-                Some(error) => {
-                    let effect = match until(self.limit, refunds).await {
-                        Ok(refunded) => refunded.map_or_else(|it| it.effect(), |_| Effect::None),
-                        Err(refunds) => {
-                            in_flight.push(refunds);
-                            Effect::Unknown
-                        }
-                    };
-                    let effect = effect.and(error.effect());
-                    caller.send(Err(error.with_effect(effect)))
-                }
+            let Some(error) = failed else {
+                let _ = caller.send(Ok(self.reply()));
+                drop(refunds.await);
+                return self.refund_late().await;
             };
-            wait_for_all(in_flight).await;
-            return;
+            let refunded = until(self.limit, refunds).await;
+            let effect = match &refunded {
+                Ok(refunded) => refunded.as_ref().map_or_else(Error::effect, |_| Effect::None),
+                Err(_) => Effect::Unknown,
+            };
+            let effect = effect.and(error.effect());
+            let _ = caller.send(Err(error.with_effect(effect)));
+            if let Err(refunds) = refunded {
+                drop(refunds.await);
+            }
+            return self.refund_late().await;
         }
-        let _ = caller.send(self.reply());
+        let _ = caller.send(Ok(self.reply()));
+    }
+
+    /// Refunds the units that the pool grants after the decision, which are not used.
+    async fn refund_late(self) {
+        let Some((answer, asked)) = self.late else { return };
+        // Without a reply there is nothing to refund, and that is no failure of a refund.
+        let Ok(reply) = answer.await else { return };
+        let charges = asked.iter().filter_map(|index| self.lines[*index].charge_on(Part::Pool));
+        let granted = charges.zip(reply.charges()).filter(|(_, it)| it.units > 0);
+        let lines = granted.map(|(charge, it)| line_of(charge, it.units, it.mark));
+        let receipt = Receipt::new(reply.time, reply.source, lines);
+        if !receipt.lines().is_empty() {
+            drop(self.stores.call(Part::Pool, Request::Refund(&receipt), None).await);
+        }
     }
 
     /// Returns the part to ask next: the pool before the share. The share has already refused the
@@ -243,59 +224,51 @@ impl DividedCheck {
         [Part::Pool, Part::Share].into_iter().find(waits)
     }
 
-    /// Asks a part for all charges that wait for it.
-    async fn ask(&mut self, part: Part) -> Outcome {
+    /// Asks a part for all charges that wait for it. Returns false if the check is denied.
+    async fn ask(&mut self, part: Part) -> Result<bool, Error> {
         let asked = self.positions(part);
-        let answer = self.send(part, &asked);
-        // The regional store answers by the deadline, and its error says whether it was asked.
-        let limit = self.limit.filter(|_| part == Part::Pool);
-        let (error, late) = match until(limit, answer).await {
-            Ok(reply) => match reply.and_then(|reply| self.record(part, &asked, reply)) {
-                Ok(true) => return Outcome::Continue,
-                Ok(false) if part == Part::Share && self.move_refused() => {
-                    return Outcome::Continue;
-                }
-                Ok(false) => return Outcome::Denied(None),
-                Err(error) => (error, None),
-            },
-            Err(answer) => (late(), Some(answer)),
+        let charges = asked.iter().filter_map(|index| self.lines[*index].charge_on(part));
+        let charges: SmallVec<[Charge<'_>; 4]> = charges.collect();
+        let mut in_flight = None;
+        let answered = self.stores.ask(part, Request::Acquire(&charges), self.limit).await;
+        let reply = answered.unwrap_or_else(|answer| {
+            in_flight = Some(answer);
+            Err(late())
+        });
+        let error = match reply.and_then(|reply| self.record(part, &asked, reply)) {
+            Ok(is_admitted) => {
+                return Ok(is_admitted || (part == Part::Share && self.move_refused()));
+            }
+            Err(error) => error,
         };
-        let reaction = self.reaction(part);
         if !self.binds(part) {
             self.decide_waiting(part);
-            return Outcome::Continue;
+            return Ok(true);
         }
+        let reaction = self.reaction(part);
         if reaction == OnFailure::Allow {
             self.admit_waiting();
-            return Outcome::Continue;
+            return Ok(true);
         }
-        let late = late.map(|answer| self.refund_late(answer, &asked));
-        if reaction == OnFailure::Local && error.is_unavailable() {
-            // Without the pool, the region denies the check.
-            let waiting = self.lines.iter_mut().filter(|line| line.binds(part));
-            waiting.for_each(DividedLine::refuse);
-            self.denied = Some(Source::Region);
-            return Outcome::Denied(late);
+        self.late = in_flight.map(|answer| (answer, asked));
+        match reaction {
+            OnFailure::Local if error.is_unavailable() => {
+                // Without the pool, the region denies the check.
+                let waiting = self.lines.iter_mut().filter(|line| line.binds(part));
+                waiting.for_each(DividedLine::refuse);
+                self.denied = Some(Source::Region);
+                Ok(false)
+            }
+            _ => Err(error),
         }
-        Outcome::Failed(error, late)
     }
 
-    fn reply(&self) -> Result<StoreReply, Error> {
+    fn reply(&self) -> StoreReply {
         let is_admitted = self.lines.iter().all(DividedLine::is_decided);
         let source = if is_admitted { self.paid } else { self.denied };
         let charges = self.lines.iter().map(DividedLine::reply);
-        Ok(StoreReply::new(self.time, source.unwrap_or(Source::Shared), charges))
+        StoreReply::new(self.time, source.unwrap_or(Source::Shared), charges)
     }
-}
-
-/// The outcome of one call to one part.
-enum Outcome {
-    /// The check goes on with the [next](DividedCheck::next_part) part.
-    Continue,
-    /// The check is denied. The answer is the refund of what the part grants too late, if it may.
-    Denied(Option<Answer>),
-    /// The check has failed, with the same answer.
-    Failed(Error, Option<Answer>),
 }
 
 /// Waits for the refunds of a check that is not admitted.
@@ -305,7 +278,8 @@ enum Outcome {
 /// Returns an error if some units stay charged. Its effect is the effect of the whole check.
 async fn refund(refunds: Vec<Answer>) -> Result<StoreReply, Error> {
     let mut failed: Option<Error> = None;
-    for error in wait_for_all(refunds).await.into_iter().filter_map(Result::err) {
+    for refund in refunds {
+        let Err(error) = refund.await else { continue };
         undo_failed();
         let stays = match error.effect() {
             Effect::None => Effect::Applied,

@@ -109,6 +109,15 @@ impl DividedLine {
         self.paid_by = Some(part);
     }
 
+    /// Ends a trial, unless the share has refused it and the pool may pay it.
+    pub(super) fn decide_trial(&mut self, part: Part) {
+        let is_refused = self.share.is_some_and(|it| it.verdict != Verdict::Passed);
+        let may_move = part == Part::Share && is_refused && !self.has_fallen_back;
+        if !(may_move && self.move_to_pool()) {
+            self.decide(part);
+        }
+    }
+
     /// Returns whether a part has decided the charge.
     pub(super) fn is_decided(&self) -> bool {
         self.paid_by.is_some()
@@ -159,6 +168,10 @@ impl DividedLine {
     /// Removes the units of a check that is not admitted from the reply. Returns the part that has spent
     /// them, and its reply, for their refund.
     pub(super) fn undo(&mut self) -> Option<(Part, ChargeReply)> {
+        // A trial counts as if it were the only charge.
+        if self.charge.is_trial() {
+            return None;
+        }
         let part = self.paid_by.take()?;
         let reply = match part {
             Part::Share => self.share.as_mut()?,
@@ -207,7 +220,7 @@ impl DividedLine {
             _ => self.charge.quota().capacity(),
         };
         if self.replies().next().is_none() {
-            return full(limit);
+            return Standing::new(limit, limit, Duration::ZERO, Duration::ZERO, None);
         }
         let standings = || self.replies().map(|reply| reply.standing);
         let waits = standings().filter_map(|standing| standing.retry_after());
@@ -220,22 +233,6 @@ impl DividedLine {
             (verdict == Verdict::Refused).then(|| waits.min().unwrap_or(UNKNOWN_WAIT)),
         )
     }
-}
-
-/// Returns the standing of a key that has spent nothing.
-pub(crate) fn full(limit: u64) -> Standing {
-    Standing::new(limit, limit, Duration::ZERO, Duration::ZERO, None)
-}
-
-/// Returns the same standing under another limit.
-pub(crate) fn with_limit(standing: Standing, limit: u64) -> Standing {
-    Standing::new(
-        limit,
-        standing.remaining(),
-        standing.next_after(),
-        standing.reset_after(),
-        standing.retry_after(),
-    )
 }
 
 /// Returns the reply to the same charge in a check that spends nothing.

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     divided_line::{DividedLine, Part},
-    stores::{Lines, Stores, combined, late, to_the_end, until},
+    stores::{Lines, Stores, combined, late, to_the_end},
 };
 
 /// Spends the cost of each charge:
@@ -57,50 +57,50 @@ impl Force {
     }
 
     async fn run(&mut self) -> Result<(), Error> {
-        self.ask(Part::Share, Beyond::No).await?;
-        let is_unpaid = |line: &DividedLine| !line.is_decided();
-        let before = match self.lines.iter().all(is_unpaid) {
-            true => Effect::None,
-            false => Effect::Applied,
-        };
-        let fail = |error: Error| {
+        self.ask(Part::Share, false).await?;
+        let is_first = self.lines.iter().all(|line| !line.is_decided());
+        let before = if is_first { Effect::None } else { Effect::Applied };
+        let forced = self.force().await;
+        forced.map_err(|error| {
             let effect = before.and(error.effect());
-            Err(error.with_effect(effect))
-        };
-        if let Err(error) = self.ask(Part::Pool, Beyond::Yes).await {
-            let mut unpaid = self.lines.iter().filter(|line| is_unpaid(line));
-            let have_shares = unpaid.all(|line| line.may_exceed(Part::Share));
-            if error.effect() != Effect::None || !have_shares {
-                return fail(error);
-            }
-        }
-        self.ask(Part::Share, Beyond::Yes).await.or_else(fail)
+            error.with_effect(effect)
+        })
     }
 
-    /// Asks a part to spend the charges that are unpaid.
-    async fn ask(&mut self, part: Part, beyond: Beyond) -> Result<(), Error> {
-        let may_pay = |line: &DividedLine| match beyond {
-            Beyond::Yes => line.may_exceed(part),
-            Beyond::No => line.quota(part).is_some() && line.charge.renews().is_none(),
+    async fn force(&mut self) -> Result<(), Error> {
+        if let Err(error) = self.ask(Part::Pool, true).await {
+            let mut unpaid = self.lines.iter().filter(|line| !line.is_decided());
+            let have_shares = unpaid.all(|line| line.may_exceed(Part::Share));
+            if error.effect() != Effect::None || !have_shares {
+                return Err(error);
+            }
+        }
+        self.ask(Part::Share, true).await
+    }
+
+    /// Asks a part to spend the charges that are unpaid, `beyond` its limit or within it.
+    async fn ask(&mut self, part: Part, beyond: bool) -> Result<(), Error> {
+        let is_asked = |line: &DividedLine| {
+            let may_pay = if beyond {
+                line.may_exceed(part)
+            } else {
+                line.quota(part).is_some() && line.charge.renews().is_none()
+            };
+            may_pay && !line.is_decided()
         };
-        let is_asked = |line: &DividedLine| !line.is_decided() && may_pay(line);
-        let charges = self.lines.iter().filter(|line| is_asked(line)).filter_map(|line| {
+        let asked = self.lines.iter().filter(|line| is_asked(line));
+        let charges = asked.filter_map(|line| {
             let charge = line.charge_on(part)?.up_to(line.charge.cost());
             // A shadow is spent if it passes by itself, and does not deny the others.
-            Some(if beyond == Beyond::No { charge.shadow() } else { charge })
+            Some(if beyond { charge } else { charge.shadow() })
         });
         let charges: SmallVec<[Charge<'_>; 4]> = charges.collect();
         if charges.is_empty() {
             return Ok(());
         }
-        let request = match beyond {
-            Beyond::Yes => Request::Force(&charges),
-            Beyond::No => Request::Acquire(&charges),
-        };
-        let answer = self.stores.call(part, request, self.limit);
-        // The regional store answers by the deadline by itself.
-        let limit = self.limit.filter(|_| part == Part::Pool);
-        let reply = until(limit, answer).await.unwrap_or_else(|_| Err(late()))?;
+        let request = if beyond { Request::Force(&charges) } else { Request::Acquire(&charges) };
+        let answered = self.stores.ask(part, request, self.limit).await;
+        let reply = answered.unwrap_or_else(|_| Err(late()))?;
         if part == Part::Share || self.source.is_none() {
             self.time = reply.time;
         }
@@ -111,17 +111,10 @@ impl Force {
             line.record(part, *charge_reply, source);
             // The fallback keeps forced charges for the store, but not those that are shadows.
             let is_paid = charge_reply.verdict == Verdict::Passed && source != Source::Fallback;
-            if beyond == Beyond::Yes || is_paid {
+            if beyond || is_paid {
                 line.decide(part);
             }
         }
         Ok(())
     }
-}
-
-/// True if a part is charged beyond its limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Beyond {
-    Yes,
-    No,
 }

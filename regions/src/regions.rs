@@ -37,26 +37,14 @@
 use std::sync::Arc;
 
 use plimsoll::{
-    Charge, Error,
-    clock::Timestamp,
+    Error,
     error::ErrorKind,
     resilience::Protected,
-    store::{
-        Answer, ChargeReply, Closing, Mark, Request, Source, Status, Store, StoreReply, Traits,
-        Verdict,
-    },
+    store::{Answer, Closing, Request, Status, Store, Traits},
 };
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use crate::{
-    RegionsConfig,
-    both::Both,
-    check::DividedCheck,
-    divided_line::{Part, full, with_limit},
-    force::Force,
-    stores::{Stores, combined, late, wait_for_all},
-};
+use crate::{RegionsConfig, both::Both, check::DividedCheck, force::Force, stores::Stores};
 
 /// The store of one region of a service, which shares its limits with the other regions.
 ///
@@ -131,7 +119,9 @@ impl Regions {
     fn execute(&self, request: Request<'_>, limit: Option<Instant>) -> Answer {
         let stores = &self.stores;
         let both = match request {
-            Request::Acquire(charges) => return self.check(charges, limit),
+            Request::Acquire(charges) => {
+                return Answer::pending(DividedCheck::new(stores, charges, limit).decide());
+            }
             Request::Force(charges) => {
                 return Answer::pending(Force::new(stores, charges, limit).execute());
             }
@@ -154,70 +144,6 @@ impl Regions {
             }
         };
         Answer::pending(both.wait())
-    }
-
-    /// Checks the live charges and the shadows together, and each [trial](Charge::trial) by itself, all at
-    /// the same time. So a trial is paid by the pool if the share refuses it, as a live charge would be.
-    fn check(&self, charges: &[Charge<'_>], limit: Option<Instant>) -> Answer {
-        if !charges.iter().any(Charge::is_trial) {
-            return self.acquire(charges, limit);
-        }
-        let trials: Vec<usize> =
-            (0..charges.len()).filter(|index| charges[*index].is_trial()).collect();
-        let others: Vec<_> = charges.iter().filter(|charge| !charge.is_trial()).cloned().collect();
-        let untouched = |index: &usize| {
-            let standing = full(charges[*index].quota().capacity());
-            ChargeReply::new(Verdict::Passed, 0, standing, Mark::default())
-        };
-        let untouched: Vec<_> = trials.iter().map(untouched).collect();
-        let decided = (!others.is_empty()).then(|| self.acquire(&others, limit));
-        let mut answers: Vec<_> = decided.into_iter().collect();
-        let first_trial = answers.len();
-        answers.extend(trials.iter().map(|index| self.acquire(&charges[*index..=*index], limit)));
-        Answer::pending(async move {
-            let mut replies = wait_for_all(answers).await.into_iter();
-            let decided = match first_trial {
-                0 => StoreReply::new(Timestamp::default(), Source::Shared, []),
-                _ => replies.next().unwrap_or_else(|| Err(late()))?,
-            };
-            let mut source = (first_trial > 0).then_some(decided.source);
-            let (mut time, mut lines) = (decided.time, decided.charges().to_vec());
-            for ((index, untouched), reply) in trials.into_iter().zip(untouched).zip(replies) {
-                // A trial that no store has decided denies nothing.
-                let mut line = untouched;
-                if let Ok(reply) = reply {
-                    time = time.max(reply.time);
-                    source = Some(combined(source, reply.source));
-                    line = reply.charges().first().copied().unwrap_or(untouched);
-                }
-                lines.insert(index, line);
-            }
-            Ok(StoreReply::new(time, source.unwrap_or(Source::Shared), lines))
-        })
-    }
-
-    /// Checks with the share. If it admits all charges at once, the check needs no future.
-    fn acquire(&self, charges: &[Charge<'_>], limit: Option<Instant>) -> Answer {
-        let parts = charges.iter().map(|charge| {
-            let share = self.stores.shares.divide(charge.quota()).share?;
-            Some(charge.clone().with_part(share))
-        });
-        let shares: SmallVec<[Option<Charge<'_>>; 1]> = parts.collect();
-        let is_shared = shares.iter().all(Option::is_some);
-        let shares: SmallVec<[Charge<'_>; 1]> = shares.into_iter().flatten().collect();
-        let mut first = None;
-        if !shares.is_empty() {
-            let request = Request::Acquire(&shares);
-            match self.stores.call(Part::Share, request, limit).now() {
-                Ok(Ok(reply)) if is_shared && admits(charges, &reply) => {
-                    return Answer::ready(Ok(with_whole_limits(charges, reply)));
-                }
-                Ok(Err(error)) => return Answer::ready(Err(error)),
-                Ok(reply) => first = Some(Answer::ready(reply)),
-                Err(answer) => first = Some(answer),
-            }
-        }
-        Answer::pending(DividedCheck::new(&self.stores, charges, limit).decide(first))
     }
 }
 
@@ -250,22 +176,4 @@ impl Store for Regions {
             region.and(self.stores.home.close().await)
         })
     }
-}
-
-fn admits(charges: &[Charge<'_>], reply: &StoreReply) -> bool {
-    let mut lines = charges.iter().zip(reply.charges());
-    reply.charges().len() == charges.len()
-        && lines.all(|(charge, reply)| charge.is_shadow() || reply.verdict == Verdict::Passed)
-}
-
-/// Shows the limits of the whole quotas, and not those of the shares, unless the fallback has decided.
-fn with_whole_limits(charges: &[Charge<'_>], reply: StoreReply) -> StoreReply {
-    if reply.source == Source::Fallback {
-        return reply;
-    }
-    let lines = charges.iter().zip(reply.charges()).map(|(charge, reply)| {
-        let standing = with_limit(reply.standing, charge.quota().capacity());
-        ChargeReply::new(reply.verdict, reply.units, standing, reply.mark)
-    });
-    StoreReply::new(reply.time, reply.source, lines)
 }

@@ -1,6 +1,6 @@
 //! The two stores of a region, and how long a request waits for them.
 
-use std::{future::poll_fn, pin::Pin, task::Poll};
+use std::pin::Pin;
 
 use plimsoll::{
     Charge, Error,
@@ -51,6 +51,23 @@ impl Stores {
         }
     }
 
+    /// Sends a request to the store of a part, and waits for the reply until `limit`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the answer of the home store if it is not ready at the limit.
+    pub(crate) async fn ask(
+        &self,
+        part: Part,
+        request: Request<'_>,
+        limit: Option<Instant>,
+    ) -> Result<Result<StoreReply, Error>, Answer> {
+        let answer = self.call(part, request, limit);
+        // The regional store answers by the deadline by itself, and its error says whether it was asked.
+        let limit = limit.filter(|_| part == Part::Pool);
+        until(limit, answer).await
+    }
+
     /// Starts the refund of the units of a check that was denied. `sources` has the source of each part's
     /// reply, so that leased units go back to the stock.
     pub(crate) fn undo(
@@ -98,23 +115,6 @@ pub(crate) async fn until(
     }
     yield_now().await;
     timeout_at(limit, Pin::new(&mut answer)).await.map_err(|_| answer)
-}
-
-/// Waits for all answers at the same time.
-pub(crate) async fn wait_for_all(mut answers: Vec<Answer>) -> Vec<Result<StoreReply, Error>> {
-    let mut replies: Vec<_> = answers.iter().map(|_| None).collect();
-    poll_fn(|cx| {
-        for (answer, reply) in answers.iter_mut().zip(&mut replies) {
-            if reply.is_none()
-                && let Poll::Ready(ready) = Pin::new(answer).poll(cx)
-            {
-                *reply = Some(ready);
-            }
-        }
-        if replies.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    replies.into_iter().flatten().collect()
 }
 
 /// The caller of a request, which may have stopped waiting.

@@ -33,8 +33,8 @@ pub(crate) fn limits(settings: &Settings) -> Result<Vec<PathBuf>, LimitsError> {
             let allowed = "a file with limits, whose name does not begin with a dot";
             return Err(format!("the folder {shown} has no file, allowed is {allowed}").into());
         }
-        let is_other = |file: &&PathBuf| Format::of_path(file).is_none();
-        let others: Vec<_> = found.files.iter().filter(is_other).cloned().collect();
+        let mut others = found.files.clone();
+        others.retain(|file| Format::of_path(file).is_none());
         if !others.is_empty() {
             return Err(format!(
                 "the folder {shown} has files that would not be read ({}), allowed are .toml, .yaml, .yml and .json \
@@ -54,9 +54,9 @@ pub(crate) fn warning(settings: &Settings) -> Option<String> {
     // An error is reported by the code that reads the files.
     let found = folders.filter_map(|path| Folder::read(path).ok());
     let hidden: Vec<_> = found.flat_map(|found| found.hidden).collect();
-    let warning = || {
-        let hidden = folder::listed(&hidden);
-        format!("not read, because the names begin with a dot: {hidden}")
-    };
-    (!hidden.is_empty()).then(warning)
+    if hidden.is_empty() {
+        return None;
+    }
+    let listed = folder::listed(&hidden);
+    Some(format!("not read, because the names begin with a dot: {listed}"))
 }

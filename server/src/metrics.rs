@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{Router, response::IntoResponse, routing::get};
 use http::header::CONTENT_TYPE;
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
-use tokio::{task::AbortHandle, time::sleep};
+use tokio::{task::JoinSet, time::sleep};
 
 /// Upper bounds of the buckets of histograms, in seconds. The deadline of a check is 0.05 s.
 const BUCKETS: [f64; 9] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 1.0];
@@ -16,7 +16,7 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// The recorder of the metrics of this process, and the task that maintains it.
 pub(crate) struct Metrics {
     handle: PrometheusHandle,
-    upkeep: AbortHandle,
+    _upkeep: JoinSet<()>,
 }
 
 impl Metrics {
@@ -29,13 +29,14 @@ impl Metrics {
         let handle = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder()?;
         describe();
         let maintained = handle.clone();
-        let upkeep = tokio::spawn(async move {
+        let mut upkeep = JoinSet::new();
+        upkeep.spawn(async move {
             loop {
                 sleep(UPKEEP).await;
                 maintained.run_upkeep();
             }
         });
-        Ok(Self { handle, upkeep: upkeep.abort_handle() })
+        Ok(Self { handle, _upkeep: upkeep })
     }
 
     /// Returns the route `/metrics`.
@@ -46,12 +47,6 @@ impl Metrics {
             ([(CONTENT_TYPE, content_type)], handle.render()).into_response()
         });
         Router::new().route("/metrics", metrics)
-    }
-}
-
-impl Drop for Metrics {
-    fn drop(&mut self) {
-        self.upkeep.abort();
     }
 }
 

@@ -133,19 +133,19 @@ impl Server {
             serve(listener, router, http::too_slow);
         }
 
-        let is_interactive = signals.first().await;
+        let is_interactive = signals.next().await;
         tracing::info!(target: "plimsoll", "the service ends");
         self.health.begin(Phase::Draining).await;
         if !is_interactive {
             tokio::select! {
                 () = sleep(bounds.drain) => {}
-                () = signals.next() => {}
+                _ = signals.next() => {}
             }
         }
         self.health.begin(Phase::Closing).await;
         tokio::select! {
             () = async { while listeners.join_next().await.is_some() {} } => {}
-            () = signals.next() => tracing::warn!(target: "plimsoll", "another signal: connections are cut"),
+            _ = signals.next() => tracing::warn!(target: "plimsoll", "another signal: connections are cut"),
         }
         listeners.shutdown().await;
         // Leased units go back to the store, so that other instances can use them. It waits 4 s at most.

@@ -22,17 +22,12 @@ impl Signals {
         Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Waits for the first signal. Returns true if a person has sent it, who does not want to wait until a load
+    /// Waits for a signal. Returns true if a person has sent it, who does not want to wait until a load
     /// balancer has seen that the service is not ready.
-    pub(crate) async fn first(&mut self) -> bool {
+    pub(crate) async fn next(&mut self) -> bool {
         tokio::select! {
             _ = self.terminate.recv() => false,
             _ = self.interrupt.recv() => true,
         }
-    }
-
-    /// Waits for another signal.
-    pub(crate) async fn next(&mut self) {
-        self.first().await;
     }
 }

@@ -5,8 +5,15 @@
 
 use std::time::Duration;
 
-use super::bytes::{MAX_NUMBER, Numbers, write_numbers};
-use crate::{clock::Timestamp, decision::Standing, quota::Quota};
+use super::{
+    At, Demand, KeyState, Refund, State, Stored,
+    bytes::{MAX_NUMBER, Numbers, write_numbers},
+};
+use crate::{
+    clock::Timestamp,
+    decision::{Mark, Standing},
+    quota::Quota,
+};
 
 /// The time until which a key is blocked.
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +73,72 @@ impl Block {
             reset_after: rest.max(reset_after),
             retry_after: (units > 0 && units <= limit).then(|| rest.max(retry_after.unwrap_or(0))),
         }
+    }
+}
+
+/// A block, and the state of the algorithm during the block. After its end, the block remains until the
+/// key is charged.
+#[cfg_attr(test, derive(Clone))]
+#[derive(Debug)]
+pub(crate) struct BlockedKey {
+    pub(super) block: Block,
+    pub(super) state: KeyState,
+}
+
+impl Stored for BlockedKey {
+    fn heal(&mut self, now: Timestamp) {
+        self.block.heal(now);
+        self.state.heal(now);
+    }
+
+    fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
+        self.state.refund(quota, now, refund)
+    }
+
+    fn release(&mut self, mark: Mark, units: u64) {
+        self.state.release(mark, units);
+    }
+
+    fn expires_at(&self) -> Timestamp {
+        self.state.expires_at().max(self.block.ends_at())
+    }
+
+    fn outstanding(&self, now: Timestamp) -> u64 {
+        self.state.outstanding(now)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        size_of_val(self) + self.state.heap_bytes()
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        self.block.write(bytes);
+        self.state.write(bytes);
+    }
+}
+
+impl State for BlockedKey {
+    fn affords(&mut self, quota: &Quota, now: Timestamp, units: u64) -> bool {
+        self.block.heal(now);
+        if self.block.is_in_force(now) { units == 0 } else { self.state.affords(quota, now, units) }
+    }
+
+    fn standing(&mut self, quota: &Quota, now: Timestamp, units: u64) -> Standing {
+        self.block.heal(now);
+        let standing = self.state.standing(quota, now, units);
+        if self.block.is_in_force(now) {
+            self.block.restrict(standing, now, units)
+        } else {
+            standing
+        }
+    }
+
+    /// No unit is free during the block.
+    fn spend(&mut self, quota: &Quota, demand: Demand, at: At<'_>) -> (u64, Mark, Standing) {
+        let forced = Demand::forced(demand.units(0));
+        let (units, mark, standing) = self.state.spend(quota, forced, at);
+        let waiting = if units > 0 { 0 } else { demand.cost };
+        (units, mark, self.block.restrict(standing, at.now, waiting))
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn write_numbers(bytes: &mut Vec<u8>, numbers: impl IntoIterator<Item
 }
 
 /// The numbers of a state that are not read yet.
-pub(super) struct Numbers<'b>(&'b [u8]);
+pub(crate) struct Numbers<'b>(&'b [u8]);
 
 impl<'b> Numbers<'b> {
     /// Reads the next number, which is at most `max`.
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        algorithm::{Block, UnlimitedMemory},
+        algorithm::{At, Block, Demand, UnlimitedMemory},
         algorithms::with_parameters,
         clock::Timestamp,
         quota::Quota,
@@ -97,7 +97,8 @@ mod tests {
         for &(units, by, window) in charges {
             now = Timestamp::from_micros(now.as_micros() + by);
             let quota = quota(30, window, algorithm);
-            let _ = state.spend(&quota, now, units, |_| units, &UnlimitedMemory);
+            let _ =
+                state.spend(&quota, Demand::forced(units), At { now, budget: &UnlimitedMemory });
         }
         (state, now)
     }
@@ -115,7 +116,10 @@ mod tests {
             let (algorithm, charges, is_blocked) = case;
             let (mut state, now) = state(algorithm, &charges);
             if is_blocked {
-                state.block(Block::new(now, Duration::from_millis(1)), now, &UnlimitedMemory);
+                state.block(
+                    Block::new(now, Duration::from_millis(1)),
+                    At { now, budget: &UnlimitedMemory },
+                );
             }
             let bytes = state.to_bytes();
             let mut restored = KeyState::from_bytes(algorithm, &bytes).expect("its bytes");
@@ -128,7 +132,7 @@ mod tests {
                         [&mut state, &mut restored].map(|it| it.standing(&quota, now, 3));
                     prop_assert_eq!(standings[0], standings[1]);
                     let spend = |state: &mut KeyState| {
-                        state.spend(&quota, now, 2, |free| free.min(2), &UnlimitedMemory)
+                        state.spend(&quota, Demand::up_to(2), At { now, budget: &UnlimitedMemory })
                     };
                     prop_assert_eq!(spend(&mut state), spend(&mut restored));
                 }
@@ -159,7 +163,11 @@ mod tests {
                 let _ = state.expires_at();
                 for quota in [quota(30, 1_000, algorithm), quota(50, 5_000, algorithm)] {
                     let _ = state.standing(&quota, now, 3);
-                    let _ = state.spend(&quota, now, 2, |_| 2, &UnlimitedMemory);
+                    let _ = state.spend(
+                        &quota,
+                        Demand::forced(2),
+                        At { now, budget: &UnlimitedMemory },
+                    );
                     let _ = (state.standing(&quota, now, 3), state.to_bytes());
                 }
             }

@@ -51,22 +51,26 @@ pub(super) struct Carried {
 pub(super) type Record = Option<Box<Carried>>;
 
 impl Carried {
-    /// Carries `units`, which counted at the last charge, to a new window at `now`. `before` is the record so far.
+    /// Returns what a record says. A key without a record carries nothing.
+    pub(super) fn of(record: &Record) -> Self {
+        record.as_deref().copied().unwrap_or_default()
+    }
+
+    /// Carries `units`, which counted at the last charge, to a new window at `now`. `self` is the record so far.
     /// `old` and `new` are the rules of a charge at the time of the last one, under the old and the new window.
     /// `zero(time)` is the time from which a charge at `time` weighs nothing under the new window.
     ///
     /// After several changes in a microsecond, the generation is later than `now`, and may lie in the next
     /// period. The record is kept until the units of that period weigh nothing.
-    pub(super) fn new(
-        before: &Record,
+    pub(super) fn next(
+        self,
         now: u64,
         units: u64,
         [old, new]: [Ramp; 2],
         zero: impl Fn(u64) -> u64,
     ) -> Self {
-        let before = before.as_deref().copied().unwrap_or_default();
-        let generation = now.max(before.generation + 1);
-        let until = before.until.max(old.zero).max(zero(generation));
+        let generation = now.max(self.generation + 1);
+        let until = self.until.max(old.zero).max(zero(generation));
         let ramp = if new.zero < old.zero { new } else { old };
         Self { generation, until, units, ramp }
     }
@@ -76,80 +80,56 @@ impl Carried {
         self.ramp.weight(self.units, now)
     }
 
-    /// Returns the time from which no carried unit counts.
+    /// Returns the time from which no carried unit counts, 0 if none is carried.
     pub(super) fn end(&self) -> u64 {
         self.ramp.zero
     }
-}
 
-/// Returns how many units of a record count at `now`.
-#[inline]
-pub(super) fn weight(record: &Record, now: u64) -> u64 {
-    record.as_ref().map_or(0, |carried| carried.weight(now))
-}
+    /// Returns the time from which the record is not needed.
+    pub(super) fn until(&self) -> u64 {
+        self.until
+    }
 
-/// Returns the time from which a record is not needed.
-#[inline]
-pub(super) fn until(record: &Record) -> u64 {
-    record.as_ref().map_or(0, |carried| carried.until)
-}
+    /// Returns the generation of the counter of the period from `start` on, or 0 if the window has not changed
+    /// since `start`.
+    pub(super) fn generation(&self, start: u64) -> u64 {
+        if self.generation >= start { self.generation } else { 0 }
+    }
 
-/// Returns the generation of the counter of the period from `start` on, or 0 if the window has not changed
-/// since `start`.
-#[inline]
-pub(super) fn generation(record: &Record, start: u64) -> u64 {
-    let generation = record.as_ref().map_or(0, |carried| carried.generation);
-    if generation >= start { generation } else { 0 }
+    /// Stores the record, if it is still needed at `now`.
+    pub(super) fn store(self, record: &mut Record, now: u64, budget: &dyn MemoryBudget) {
+        if record.is_none() && self == Self::default() {
+            return;
+        }
+        let before = heap_bytes(record);
+        *record = (now < self.until).then(|| Box::new(self));
+        budget.resized(before, heap_bytes(record));
+    }
+
+    /// Appends the record to the bytes of its state.
+    pub(super) fn write(self, bytes: &mut Vec<u8>) {
+        let Self { generation, until, units, ramp } = self;
+        match generation {
+            0 => write_numbers(bytes, [0]),
+            _ => write_numbers(bytes, [generation, until, units, ramp.hold, ramp.zero]),
+        }
+    }
+
+    /// Reads a record from the numbers of its state.
+    pub(super) fn read(numbers: &mut Numbers<'_>) -> Option<Record> {
+        let generation = numbers.next(MAX_NUMBER)?;
+        if generation == 0 {
+            return Some(None);
+        }
+        let (until, units) = (numbers.next(MAX_NUMBER)?, numbers.next(MAX_NUMBER)?);
+        let ramp = Ramp { hold: numbers.next(MAX_NUMBER)?, zero: numbers.next(MAX_NUMBER)? };
+        Some(Some(Box::new(Self { generation, until, units, ramp })))
+    }
 }
 
 /// Returns the heap memory of a record, in bytes.
 pub(super) fn heap_bytes(record: &Record) -> usize {
     record.as_deref().map_or(0, size_of_val)
-}
-
-/// Appends a record to the bytes of its state.
-pub(super) fn write(record: &Record, bytes: &mut Vec<u8>) {
-    let Carried { generation, until, units, ramp } = record.as_deref().copied().unwrap_or_default();
-    match generation {
-        0 => write_numbers(bytes, [0]),
-        _ => write_numbers(bytes, [generation, until, units, ramp.hold, ramp.zero]),
-    }
-}
-
-/// Reads a record from the numbers of its state.
-pub(super) fn read(numbers: &mut Numbers<'_>) -> Option<Record> {
-    let mut next = || numbers.next(MAX_NUMBER);
-    let generation = next()?;
-    if generation == 0 {
-        return Some(None);
-    }
-    let (until, units) = (next()?, next()?);
-    let ramp = Ramp { hold: next()?, zero: next()? };
-    Some(Some(Box::new(Carried { generation, until, units, ramp })))
-}
-
-/// Forgets what a record says. It stays until the next charge, because its memory is counted.
-#[cold]
-pub(super) fn clear(record: &mut Record) {
-    if let Some(carried) = record {
-        **carried = Carried::default();
-    }
-}
-
-/// Stores a record, if it is still needed at `now`.
-#[inline]
-pub(super) fn store(
-    record: &mut Record,
-    carried: Option<Carried>,
-    now: u64,
-    budget: &dyn MemoryBudget,
-) {
-    if record.is_none() && carried.is_none() {
-        return;
-    }
-    let before = heap_bytes(record);
-    *record = carried.filter(|carried| now < carried.until).map(Box::new);
-    budget.resized(before, heap_bytes(record));
 }
 
 #[cfg(test)]
@@ -164,7 +144,7 @@ mod tests {
     fn units_leave_by_the_rule_that_ends_first() {
         let (old, new) = (Ramp { hold: 100, zero: 200 }, Ramp { hold: 150, zero: 180 });
         for rules in [[old, new], [new, old]] {
-            let carried = Carried::new(&None, 50, 30, rules, |time| time + 500);
+            let carried = Carried::default().next(50, 30, rules, |time| time + 500);
             let weights = [149, 150, 151, 179, 180].map(|now| carried.weight(now));
             assert_eq!(weights, [30, 30, 29, 1, 0]);
             assert_eq!((carried.end(), carried.until), (180, 550));
@@ -174,16 +154,14 @@ mod tests {
 
     #[test]
     fn a_generation_rises_with_each_change_and_stays_while_its_period_counts() {
-        let mut record = None;
+        let mut carried = Carried::default();
         let generations = [0, 0, 7, 7, 5].map(|now| {
-            let carried =
-                Carried::new(&record, now, 1, [step(10 * now), step(90)], |time| 50 + time);
-            record = Some(Box::new(carried));
+            carried = carried.next(now, 1, [step(10 * now), step(90)], |time| 50 + time);
             (carried.generation, carried.until)
         });
         assert_eq!(generations, [(1, 51), (2, 52), (7, 70), (8, 70), (9, 70)]);
-        let of_period = |start| generation(&record, start);
-        assert_eq!(([0, 9, 10].map(of_period), generation(&None, 0)), ([9, 9, 0], 0));
+        assert_eq!([0, 9, 10].map(|start| carried.generation(start)), [9, 9, 0]);
+        assert_eq!(Carried::of(&None).generation(0), 0);
     }
 
     /// A budget that knows how much memory is in use.
@@ -203,15 +181,15 @@ mod tests {
     #[test]
     fn a_record_is_stored_until_it_is_not_needed_and_its_memory_is_counted() {
         let (mut record, used) = (None, Used::default());
-        let carried = Carried::new(&None, 5, 1, [step(10), step(20)], |_| 30);
+        let carried = Carried::default().next(5, 1, [step(10), step(20)], |_| 30);
         for (now, bytes) in [(5, 40), (29, 40), (30, 0), (31, 0)] {
-            store(&mut record, Some(carried), now, &used);
+            carried.store(&mut record, now, &used);
             assert_eq!((heap_bytes(&record), used.0.get()), (bytes, bytes), "at {now}");
         }
-        store(&mut record, Some(carried), 5, &used);
-        assert_eq!((weight(&record, 5), until(&record), generation(&record, 0)), (1, 30, 5));
-        clear(&mut record);
-        assert_eq!((weight(&record, 5), until(&record), generation(&record, 0)), (0, 0, 0));
-        assert_eq!(heap_bytes(&record), used.0.get());
+        carried.store(&mut record, 5, &used);
+        let stored = Carried::of(&record);
+        assert_eq!((stored.weight(5), stored.until(), stored.generation(0)), (1, 30, 5));
+        let none = Carried::of(&None);
+        assert_eq!((none.weight(5), none.until(), none.generation(0)), (0, 0, 0));
     }
 }

@@ -6,7 +6,6 @@
 pub(super) const MAX_COUNT: u64 = 1 << 52;
 
 /// Returns the first multiple of the window after `time`.
-#[inline]
 pub(super) fn next_edge(time: u64, window: u64) -> u64 {
     (time / window + 1) * window
 }
@@ -19,20 +18,17 @@ pub(super) fn bucket_end(window: u64, n: u64, now: u64) -> u64 {
 
 /// Returns `a * b / c`, rounded down. The bounds of quotas ensure that `c` is not 0 and that the result
 /// fits.
-#[inline]
 pub(crate) fn mul_div(a: u64, b: u64, c: u64) -> u64 {
     mul_add_div_rem(a, b, 0, c).0
 }
 
 /// Returns `a * b / c`, rounded up.
-#[inline]
 pub(crate) fn mul_div_ceil(a: u64, b: u64, c: u64) -> u64 {
     let (quotient, remainder) = mul_add_div_rem(a, b, 0, c);
     quotient + u64::from(remainder > 0)
 }
 
 /// Returns the quotient and the remainder of `(a * b + d) / c`.
-#[inline]
 pub(crate) fn mul_add_div_rem(a: u64, b: u64, d: u64, c: u64) -> (u64, u64) {
     // A division of 64 bits is much cheaper than one of 128 bits, and nearly always suffices.
     match a.checked_mul(b).and_then(|product| product.checked_add(d)) {

@@ -1,7 +1,7 @@
 //! The algorithms: pure state machines, without I/O and without a clock.
 //!
-//! Each algorithm is one file with a state that implements [`StateMachine`]. The logs share [`ring`], and the
-//! counters share [`periods`]. A state answers three
+//! A state implements [`StateMachine`]. The sliding log and the sliding buckets are one state in [`ring`], the fixed window
+//! and the sliding counter one in [`periods`]. A state answers three
 //! questions about a [`Quota`](crate::Quota) at a time `now`: how many units are free, how long a
 //! number of units takes to become free, and at which time the state no longer matters. It executes two
 //! commands: charge units, and refund units. A [`KeyState`] derives everything else from these, such
@@ -14,15 +14,11 @@
 mod block;
 mod bytes;
 mod carried;
-mod fixed_window;
 mod key_state;
 mod math;
 mod packed_log;
 mod periods;
 mod ring;
-mod sliding_buckets;
-mod sliding_counter;
-mod sliding_log;
 mod state_machine;
 #[cfg(test)]
 mod tests;
@@ -33,6 +29,6 @@ pub(crate) use block::Block;
 #[cfg(feature = "redis")]
 pub(crate) use block::block_micros;
 pub(crate) use key_state::KeyState;
-pub(crate) use state_machine::{MemoryBudget, Refund, UnlimitedMemory};
-use state_machine::{Snapshot, StateMachine};
+pub(crate) use state_machine::{At, Demand, MemoryBudget, Refund, Terms, UnlimitedMemory};
+use state_machine::{Snapshot, State, StateMachine, Stored};
 pub(crate) use turn::Ahead;

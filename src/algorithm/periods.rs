@@ -3,6 +3,18 @@
 //! A period begins at each multiple of the window. Its units fade out over `FADE` windows after its end: 0 of a
 //! fixed window, 1 of a sliding counter.
 //!
+//! # Fixed window
+//!
+//! One counter that starts again at each multiple of the window. It admits at most `limit` units from one multiple to
+//! the next, so at most `2 * limit` in any window.
+//!
+//! # Sliding counter
+//!
+//! Two fixed windows, the older weighted by its overlap with the trailing window. It admits at most `2 * limit - 1`
+//! units in any window, and near `limit` on steady traffic. The estimate is
+//! `ceil(previous * (end - now) / window) + current`. It is rounded up, so it never admits what the exact estimate
+//! would deny.
+//!
 //! # Changing a quota
 //!
 //! - A new *limit* applies at once to all units that count.
@@ -14,9 +26,9 @@
 //! - A refund of a charge from before a change of the window gives back nothing.
 
 use super::{
-    MemoryBudget, Refund, Snapshot, StateMachine,
+    MemoryBudget, Refund, Snapshot, StateMachine, Stored,
     bytes::{MAX_NUMBER, MAX_WINDOW, Numbers, write_numbers},
-    carried::{self, Carried, Ramp, Record},
+    carried::{Carried, Ramp, Record, heap_bytes},
     math::{MAX_COUNT, first_time, mul_div, next_edge},
 };
 use crate::{clock::Timestamp, decision::Mark, quota::Quota};
@@ -45,7 +57,7 @@ pub(crate) struct Estimate<const FADE: u64> {
     previous: u64,
     /// The first microsecond after the current period.
     end: u64,
-    carried: Option<Carried>,
+    carried: Carried,
 }
 
 /// Returns the rule by which the units of a period leave that ends at `end`.
@@ -55,12 +67,11 @@ fn ramp<const FADE: u64>(end: u64, window: u64) -> Ramp {
 
 impl<const FADE: u64> Estimate<FADE> {
     /// Returns the units that count at `time` if nothing is charged until then.
-    #[inline]
     fn used(&self, time: u64) -> u64 {
         let start = self.end - self.window;
         ramp::<FADE>(start, self.window).weight(self.previous, time)
             + ramp::<FADE>(self.end, self.window).weight(self.current, time)
-            + self.carried.map_or(0, |carried| carried.weight(time))
+            + self.carried.weight(time)
     }
 }
 
@@ -70,71 +81,17 @@ impl<const FADE: u64> Snapshot for Estimate<FADE> {
     }
 }
 
-impl<const FADE: u64> StateMachine for Periods<FADE> {
-    type Snapshot = Estimate<FADE>;
-
-    #[inline]
+impl<const FADE: u64> Stored for Periods<FADE> {
     fn heal(&mut self, now: Timestamp) {
         if self.last_charge > now.as_micros() + self.window {
             self.current = self.counted();
             self.previous = 0;
             self.last_charge = now.as_micros();
-            carried::clear(&mut self.carried);
-        }
-    }
-
-    fn snapshot(&self, quota: &Quota, now: Timestamp) -> Estimate<FADE> {
-        let (limit, window, now) = (quota.limit(), quota.window_micros(), now.as_micros());
-        let seen = now.max(self.last_charge);
-        let (mut current, mut previous, end) = (0, 0, next_edge(seen, window));
-        let carried = if self.window == window {
-            let last_end = next_edge(self.last_charge, window);
-            if end == last_end {
-                (current, previous) = (self.current, self.previous);
-            } else if end == last_end + window {
-                previous = FADE * self.current;
+            // The record stays until the next charge, because its memory is counted.
+            if let Some(carried) = &mut self.carried {
+                **carried = Carried::default();
             }
-            self.carried.as_deref().copied()
-        } else {
-            self.carry(window, seen)
-        };
-        Estimate { limit, window, now, seen, current, previous, end, carried }
-    }
-
-    fn wait(&self, estimate: &Estimate<FADE>, units: u64) -> u64 {
-        let Estimate { limit, window, now, seen, current, previous, end, .. } = *estimate;
-        let target = limit - units;
-        if estimate.used(seen) <= target {
-            return 0;
         }
-        let time = if let Some(carried) = estimate.carried {
-            let last = carried.end().max(end + FADE * window);
-            first_time(seen, last, target, |time| estimate.used(time))
-        } else if let Some(room) = target.checked_sub(current) {
-            // The previous period fades out so far in this one.
-            end - mul_div(room, window, previous)
-        } else {
-            // In the next period, in which the current count is the previous one.
-            end + FADE * (window - mul_div(target, window, current))
-        };
-        time - now
-    }
-
-    #[inline]
-    fn charge(
-        &mut self,
-        estimate: &mut Estimate<FADE>,
-        units: u64,
-        budget: &dyn MemoryBudget,
-    ) -> Mark {
-        estimate.current = estimate.current.saturating_add(units).min(MAX_COUNT);
-        self.current = estimate.current;
-        self.previous = estimate.previous;
-        self.window = estimate.window;
-        self.last_charge = estimate.seen;
-        carried::store(&mut self.carried, estimate.carried, self.last_charge, budget);
-        let start = estimate.end - estimate.window;
-        Mark([start, carried::generation(&self.carried, start), 0])
     }
 
     fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
@@ -143,7 +100,7 @@ impl<const FADE: u64> StateMachine for Periods<FADE> {
         let (seen, end) = (now.as_micros().max(self.last_charge), start + window);
         let is_of_this_window = self.window == window
             && quota.window_micros() == window
-            && carried::generation(&self.carried, start) == generation;
+            && Carried::of(&self.carried).generation(start) == generation;
         if !is_of_this_window || seen >= ramp::<FADE>(end, window).zero {
             return 0;
         }
@@ -165,7 +122,7 @@ impl<const FADE: u64> StateMachine for Periods<FADE> {
             return Timestamp::default();
         }
         let zero = ramp::<FADE>(next_edge(self.last_charge, self.window), self.window).zero;
-        Timestamp::from_micros(zero.max(carried::until(&self.carried)))
+        Timestamp::from_micros(zero.max(Carried::of(&self.carried).until()))
     }
 
     fn outstanding(&self, now: Timestamp) -> u64 {
@@ -177,12 +134,69 @@ impl<const FADE: u64> StateMachine for Periods<FADE> {
     }
 
     fn heap_bytes(&self) -> usize {
-        carried::heap_bytes(&self.carried)
+        heap_bytes(&self.carried)
     }
 
     fn write(&self, bytes: &mut Vec<u8>) {
         write_numbers(bytes, [self.current, self.previous, self.window, self.last_charge]);
-        carried::write(&self.carried, bytes);
+        Carried::of(&self.carried).write(bytes);
+    }
+}
+
+impl<const FADE: u64> StateMachine for Periods<FADE> {
+    type Snapshot = Estimate<FADE>;
+
+    fn snapshot(&self, quota: &Quota, now: Timestamp) -> Estimate<FADE> {
+        let (limit, window, now) = (quota.limit(), quota.window_micros(), now.as_micros());
+        let seen = now.max(self.last_charge);
+        let (mut current, mut previous, end) = (0, 0, next_edge(seen, window));
+        let carried = if self.window == window {
+            let last_end = next_edge(self.last_charge, window);
+            if end == last_end {
+                (current, previous) = (self.current, self.previous);
+            } else if end == last_end + window {
+                previous = FADE * self.current;
+            }
+            Carried::of(&self.carried)
+        } else {
+            self.carry(window, seen)
+        };
+        Estimate { limit, window, now, seen, current, previous, end, carried }
+    }
+
+    fn wait(&self, estimate: &Estimate<FADE>, units: u64) -> u64 {
+        let Estimate { limit, window, now, seen, current, previous, end, .. } = *estimate;
+        let target = limit - units;
+        if estimate.used(seen) <= target {
+            return 0;
+        }
+        let time = if estimate.carried.end() > 0 {
+            let last = estimate.carried.end().max(end + FADE * window);
+            first_time(seen, last, target, |time| estimate.used(time))
+        } else if let Some(room) = target.checked_sub(current) {
+            // The previous period fades out so far in this one.
+            end - mul_div(room, window, previous)
+        } else {
+            // In the next period, in which the current count is the previous one.
+            end + FADE * (window - mul_div(target, window, current))
+        };
+        time - now
+    }
+
+    fn charge(
+        &mut self,
+        estimate: &mut Estimate<FADE>,
+        units: u64,
+        budget: &dyn MemoryBudget,
+    ) -> Mark {
+        estimate.current = estimate.current.saturating_add(units).min(MAX_COUNT);
+        self.current = estimate.current;
+        self.previous = estimate.previous;
+        self.window = estimate.window;
+        self.last_charge = estimate.seen;
+        estimate.carried.store(&mut self.carried, self.last_charge, budget);
+        let start = estimate.end - estimate.window;
+        Mark([start, Carried::of(&self.carried).generation(start), 0])
     }
 
     fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
@@ -190,31 +204,28 @@ impl<const FADE: u64> StateMachine for Periods<FADE> {
         let (window, last_charge) = (numbers.next(MAX_WINDOW)?, numbers.next(MAX_NUMBER)?);
         // New counters have no window, and have counted nothing.
         let is_new = [current, previous, last_charge] == [0; 3];
-        let read =
-            Self { current, previous, window, last_charge, carried: carried::read(numbers)? };
-        (window > 0 || is_new).then_some(read)
+        let carried = Carried::read(numbers)?;
+        (window > 0 || is_new).then_some(Self { current, previous, window, last_charge, carried })
     }
 }
 
 impl<const FADE: u64> Periods<FADE> {
     /// Returns the units that counted at the last charge.
-    #[cold]
     fn counted(&self) -> u64 {
         let start = next_edge(self.last_charge, self.window) - self.window;
         let previous = ramp::<FADE>(start, self.window).weight(self.previous, self.last_charge);
-        let carried = carried::weight(&self.carried, self.last_charge);
+        let carried = Carried::of(&self.carried).weight(self.last_charge);
         (self.current + previous + carried).min(MAX_COUNT)
     }
 
     /// Returns the units that another window carries of this state at `seen`.
-    #[cold]
-    fn carry(&self, window: u64, seen: u64) -> Option<Carried> {
+    fn carry(&self, window: u64, seen: u64) -> Carried {
         if self.window == 0 {
-            return None;
+            return Carried::default();
         }
         let rule = |time, window| ramp::<FADE>(next_edge(time, window), window);
         let rules = [self.window, window].map(|it| rule(self.last_charge, it));
         let zero = |time| rule(time, window).zero;
-        Some(Carried::new(&self.carried, seen, self.counted(), rules, zero))
+        Carried::of(&self.carried).next(seen, self.counted(), rules, zero)
     }
 }

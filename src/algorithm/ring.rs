@@ -15,10 +15,49 @@
 //! most two lives, and the older records have the shorter one. If the window grows again while there are
 //! two lives, all records so far get the longer of them: they leave late, never early.
 
+//!
+//! # Sliding log
+//!
+//! Admits at most `limit` units in any window, and keeps at most 20,001 records.
+//!
+//! Up to a limit of 10,000, times are exact. Above it they are rounded up to the next of 10,000 edges a
+//! window, as by `SlidingBuckets(10_000)`, so a unit comes back up to `window / 10_000` late. A window of up to
+//! 10 ms holds no more than 10,000 microseconds, so its times are always exact.
+//!
+//! A record stays when its units are refunded, and forced charges exceed the limit. So a log of any limit
+//! can come to hold 10,000 records; while it does, times are rounded as above a limit of 10,000. Such a log
+//! has at most 10,000 records of exact times and 10,001 of rounded ones. Without refunds and forced charges
+//! it has at most 10,001.
+//!
+//! Under a [concurrency limit](crate::Quota::concurrent) the window is the expiry, and a unit is refunded
+//! when its work has ended. The oldest records leave as soon as all their units are refunded, so such a log
+//! has the records since the oldest unit in flight.
+//!
+//! # Sliding buckets
+//!
+//! A sliding log whose times are rounded up to the next of `n` edges a window. It admits at most `limit` units in any
+//! window, and keeps at most `n + 1` records. A unit comes back up to `window / n` late.
+//!
+//! # Changing a quota
+//!
+//! - A new *limit* applies at once to all units that still count. If it needs another resolution, records
+//!   keep their stamps, and charges before the stamp of the newest record count in it.
+//! - A new number of buckets applies to the charges after the bucket that is open.
+//! - After a change of the *window* each charge counts for its own window, or for the window of a later
+//!   charge if that is shorter, from its stamp on.
+//!   - If the window grows, the open bucket ends at the key's last charge.
+//!   - If the window shrinks, the open bucket ends at its end under the old quota, or at the end of the
+//!     new bucket that holds the key's last charge, whichever is earlier. Example: a charge at second 30
+//!     is in the bucket that ends at 60. Under a new quota with buckets of 10 s it ends at 40. Charges
+//!     until then count in the bucket. Each of them lies before the end, so it counts for the whole new
+//!     window.
+//! - The bound holds from the change on for the units charged after it, because each of them counts
+//!   for the whole new window. Once one new window has passed, it holds for all units.
+
 use std::cmp::Ordering;
 
 use super::{
-    MemoryBudget, Refund, Snapshot, StateMachine,
+    MemoryBudget, Refund, Snapshot, StateMachine, Stored,
     bytes::Numbers,
     math::bucket_end,
     packed_log::{LogHeader, PackedLog, Record, Records, TIME_BITS},
@@ -78,7 +117,6 @@ impl TrailingWindow {
     }
 
     /// Returns the time at which a record stops counting under the window of the quota.
-    #[inline]
     fn leaves(&self, records: Records<'_>, index: usize) -> u64 {
         let is_old = index < self.log.old_records as usize;
         let life = if is_old { self.log.old_life } else { self.log.window };
@@ -88,7 +126,6 @@ impl TrailingWindow {
 
 impl LogHeader {
     /// Returns the stamp of a record: the time nearest to `seen` that has these low bits.
-    #[inline]
     fn time(&self, record: Record) -> u64 {
         let ahead = record.time_bits().wrapping_sub(self.seen) << (u64::BITS - TIME_BITS);
         let ahead = ahead.cast_signed() >> (u64::BITS - TIME_BITS);
@@ -96,7 +133,6 @@ impl LogHeader {
     }
 
     /// Returns the running total of all records.
-    #[inline]
     fn total(&self, records: Records<'_>) -> u32 {
         records.newest().map_or(self.base, Record::total)
     }
@@ -112,20 +148,51 @@ impl LogHeader {
     }
 }
 
-impl StateMachine for Ring {
-    type Snapshot = TrailingWindow;
-
+impl Stored for Ring {
     /// Treats all units as charged at `now` if the clock has been set back: the last charge is later
     /// than `now` by more than its window.
-    #[inline]
     fn heal(&mut self, now: Timestamp) {
-        let (seen, window) = self.0.seen_and_window();
+        let (seen, window, _) = self.0.last_charge();
         if seen > now.as_micros() + window {
             self.move_to(now.as_micros());
         }
     }
 
-    #[inline]
+    /// Refunds units of the record that the charge is in, if that still counts.
+    fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
+        let TrailingWindow { ref log, first, base, .. } = self.snapshot(quota, now);
+        self.subtract(log, first, base, refund.mark, refund.units)
+    }
+
+    /// Subtracts units that count no longer as well, which changes nothing that counts.
+    fn release(&mut self, mark: Mark, units: u64) {
+        let log = self.0.header();
+        self.subtract(&log, 0, log.base, mark, units);
+    }
+
+    fn expires_at(&self) -> Timestamp {
+        let log = self.0.header();
+        let newest = self.0.records(&log).newest();
+        Timestamp::from_micros(newest.map_or(0, |last| log.time(last) + log.window))
+    }
+
+    fn outstanding(&self, now: Timestamp) -> u64 {
+        let (_, window, _) = self.0.last_charge();
+        self.trailing(0, window, 0, now.as_micros(), false).used
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.0.heap_bytes()
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        self.0.write_all(bytes);
+    }
+}
+
+impl StateMachine for Ring {
+    type Snapshot = TrailingWindow;
+
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> TrailingWindow {
         let (limit, window) = (quota.limit(), quota.window_micros());
         self.trailing(limit, window, edges(quota), now.as_micros(), quota.is_concurrent())
@@ -150,7 +217,6 @@ impl StateMachine for Ring {
         trailing.leaves(records, index).saturating_sub(now)
     }
 
-    #[inline]
     fn charge(
         &mut self,
         trailing: &mut TrailingWindow,
@@ -160,38 +226,12 @@ impl StateMachine for Ring {
         Mark([self.push(trailing, units, budget), 0, 0])
     }
 
-    /// Refunds units of the record that the charge is in, if that still counts.
-    fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
-        let TrailingWindow { ref log, first, base, .. } = self.snapshot(quota, now);
-        self.subtract(log, first, base, refund.mark, refund.units)
-    }
-
-    fn expires_at(&self) -> Timestamp {
-        let log = self.0.header();
-        let newest = self.0.records(&log).newest();
-        Timestamp::from_micros(newest.map_or(0, |last| log.time(last) + log.window))
-    }
-
-    fn outstanding(&self, now: Timestamp) -> u64 {
-        let (_, window) = self.0.seen_and_window();
-        self.trailing(0, window, 0, now.as_micros(), false).used
-    }
-
-    fn heap_bytes(&self) -> usize {
-        self.0.heap_bytes()
-    }
-
-    fn write(&self, bytes: &mut Vec<u8>) {
-        self.0.write_all(bytes);
-    }
-
     fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
         PackedLog::read_all(numbers).map(Self)
     }
 }
 
 /// Returns the edges in a window to which the times of a log are rounded up, 0 if they are exact.
-#[inline]
 fn edges(quota: &Quota) -> u64 {
     match quota.algorithm() {
         Algorithm::SlidingBuckets(n) => n.into(),
@@ -205,7 +245,6 @@ pub(super) fn stamp(quota: &Quota, time: u64) -> u64 {
     rounded_up(quota.window_micros(), edges(quota), time)
 }
 
-#[inline]
 fn rounded_up(window: u64, edges: u64, time: u64) -> u64 {
     if edges == 0 { time } else { bucket_end(window, edges, time) }
 }
@@ -279,7 +318,7 @@ impl Ring {
             log.len -= 1;
             log.old_records = log.old_records.min(log.len);
         }
-        self.0.set(log, log.len, record);
+        self.0.set(log.len, record);
         log.len += 1;
         self.0.write(log);
         let after = self.heap_bytes();
@@ -289,13 +328,6 @@ impl Ring {
         (trailing.all_left, trailing.first, trailing.base) = (u64::MAX, 0, log.base);
         trailing.used += u64::from(units);
         log.head + u64::from(log.len) - 1
-    }
-
-    /// Refunds units of the record that the charge is in. Units that count no longer are subtracted as well,
-    /// which changes nothing that counts. So no time is needed.
-    pub(crate) fn release(&mut self, mark: Mark, units: u64) {
-        let log = self.0.header();
-        self.subtract(&log, 0, log.base, mark, units);
     }
 
     /// Subtracts units from the record with this mark, if it is not before `first`. `before` is the running
@@ -321,19 +353,18 @@ impl Ring {
         let units = units.min(u64::from(held)) as u32;
         for index in index..log.len as usize {
             let record = self.0.records(log).get(index);
-            self.0.set(log, index as u32, record.without(units));
+            self.0.set(index as u32, record.without(units));
         }
         u64::from(units)
     }
 
     /// Treats all units as charged at `now`.
-    #[cold]
     fn move_to(&mut self, now: u64) {
         let mut log = self.0.header();
         if let Some(newest) = self.0.records(&log).newest() {
             let others = log.len - 1;
             self.0.drop_oldest(&mut log, others);
-            self.0.set(&log, 0, Record::new(now, newest.total()));
+            self.0.set(0, Record::new(now, newest.total()));
         }
         (log.old_records, log.seen) = (0, now);
         self.0.write(&mut log);
@@ -361,7 +392,7 @@ impl Ring {
         if let Some(last) = self.0.records(log).newest()
             && log.time(last) > latest
         {
-            self.0.set(log, log.len - 1, Record::new(latest, last.total()));
+            self.0.set(log.len - 1, Record::new(latest, last.total()));
         }
     }
 
@@ -388,7 +419,6 @@ impl Ring {
 /// Passes over the oldest records whose units were all refunded, from `first` to the end at `len`. `base` is
 /// the running total before them. Returns the first record that is left. The next charge drops the others, so
 /// that a log of units in flight is no longer than the time of the oldest one.
-#[inline(never)]
 fn first_in_flight(records: Records<'_>, first: usize, len: usize, base: u32) -> usize {
     let is_refunded = |index: usize| records.get(index).total() == base;
     if first < len && is_refunded(first) {
@@ -409,7 +439,6 @@ fn partition_point(mut low: usize, mut high: usize, before: impl Fn(usize) -> bo
 }
 
 impl Snapshot for TrailingWindow {
-    #[inline]
     fn free(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }

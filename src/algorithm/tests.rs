@@ -6,9 +6,8 @@ use std::{cell::Cell, time::Duration};
 use proptest::prelude::*;
 
 use super::{
-    KeyState, MemoryBudget, Refund, Snapshot, StateMachine, fixed_window::FixedWindow,
-    sliding_buckets::SlidingBuckets, sliding_counter::SlidingCounter, sliding_log::SlidingLog,
-    token_bucket::TokenBucket,
+    At, Demand, KeyState, MemoryBudget, Refund, Snapshot, StateMachine, Stored, Terms,
+    periods::Periods, ring::Ring, token_bucket::TokenBucket,
 };
 use crate::{
     algorithm::{Block, UnlimitedMemory},
@@ -18,6 +17,18 @@ use crate::{
     quota::{Algorithm, Quota},
     seed,
 };
+
+impl Demand {
+    /// Returns the demand of up to these units.
+    pub(super) fn up_to(max_cost: u64) -> Self {
+        Self { cost: 0, max_cost, terms: Terms::Use }
+    }
+
+    /// Returns the demand of these units, or of none.
+    pub(super) fn all(cost: u64) -> Self {
+        Self { cost, max_cost: cost, terms: Terms::Use }
+    }
+}
 
 /// A budget that adds up the memory of a state, and compares each growth with the one that it allowed.
 #[derive(Default)]
@@ -56,7 +67,8 @@ fn quotas(limit: u64, micros: u64) -> impl Iterator<Item = Quota> {
 }
 
 fn charge(state: &mut KeyState, quota: &Quota, now: u64, units: u64) -> Mark {
-    let (charged, mark, _) = state.spend(quota, at(now), units, |_| units, &UnlimitedMemory);
+    let (charged, mark, _) =
+        state.spend(quota, Demand::forced(units), At { now: at(now), budget: &UnlimitedMemory });
     assert_eq!(charged, units);
     mark
 }
@@ -84,7 +96,7 @@ fn a_budget_knows_the_memory_of_each_state() {
             for (by, units, window) in steps {
                 now += by;
                 let quota = quota(algorithm, 20, [1_000, 3_000, 50_000][window]);
-                state.spend(&quota, at(now), units, |_| units, &ledger);
+                state.spend(&quota, Demand::forced(units), At { now: at(now), budget: &ledger });
                 charges += 1;
                 prop_assert_eq!(ledger.bytes.get(), state.heap_bytes());
                 // 10 bytes a record, some records of spare room, and a header.
@@ -302,12 +314,13 @@ fn a_charge_after_a_block_removes_it_and_a_forced_one_during_it_waits_for_nothin
     let quota = quota(Algorithm::TokenBucket { burst: 10 }, 10, 1_000);
     let mut state = KeyState::new(quota.algorithm());
     let block = Block::new(at(1_000), Duration::from_micros(500));
-    state.block(block, at(1_000), &UnlimitedMemory);
+    state.block(block, At { now: at(1_000), budget: &UnlimitedMemory });
     assert!(state.heap_bytes() > 0);
-    let forced = state.spend(&quota, at(1_100), 2, |_| 2, &UnlimitedMemory);
+    let forced =
+        state.spend(&quota, Demand::forced(2), At { now: at(1_100), budget: &UnlimitedMemory });
     assert_eq!((forced.0, forced.2.retry_after), (2, None));
     let denied =
-        state.spend(&quota, at(1_200), 2, |free| if free >= 2 { 2 } else { 0 }, &UnlimitedMemory);
+        state.spend(&quota, Demand::all(2), At { now: at(1_200), budget: &UnlimitedMemory });
     assert_eq!((denied.0, denied.2.retry_after), (0, Some(300)));
     assert!(state.heap_bytes() > 0);
     charge(&mut state, &quota, 1_600, 1);
@@ -355,11 +368,11 @@ fn waits_of<M: StateMachine>(algorithm: Algorithm) {
 
 #[test]
 fn units_have_a_wait_if_they_are_not_free() {
-    waits_of::<SlidingLog>(Algorithm::SlidingLog);
-    waits_of::<SlidingBuckets>(Algorithm::SlidingBuckets(7));
-    waits_of::<SlidingCounter>(Algorithm::SlidingCounter);
+    waits_of::<Ring>(Algorithm::SlidingLog);
+    waits_of::<Ring>(Algorithm::SlidingBuckets(7));
+    waits_of::<Periods<1>>(Algorithm::SlidingCounter);
     waits_of::<TokenBucket>(Algorithm::TokenBucket { burst: 10 });
-    waits_of::<FixedWindow>(Algorithm::FixedWindow);
+    waits_of::<Periods<0>>(Algorithm::FixedWindow);
 }
 
 #[test]
@@ -413,10 +426,11 @@ fn a_log_grows_in_small_steps_up_to_its_limit() {
             let before = state.heap_bytes();
             charge(&mut state, &quota, 1_000_000 + number as u64, 1);
             growths += usize::from(state.heap_bytes() > before);
-            assert!(state.heap_bytes() <= 10 * (number + number / 32 + 4 + 2), "{number}");
+            // 80 bytes are the header.
+            assert!(state.heap_bytes() <= 80 + 10 * (number + number / 32 + 4), "{number}");
         }
         assert!(growths <= limit as usize / 4 + 1, "{growths} times");
-        assert_eq!(state.heap_bytes(), 10 * (limit as usize + 2), "a full log has no spare room");
+        assert_eq!(state.heap_bytes(), 80 + 10 * limit as usize, "a full log has no spare room");
     }
 }
 
@@ -433,4 +447,28 @@ fn a_log_above_its_limit_grows_in_steps_as_well() {
         .collect();
     sizes.dedup();
     assert!(sizes.len() <= 102, "{} sizes", sizes.len());
+}
+
+/// A burst of as many records as have exact times, then a charge for each edge of a window.
+#[test]
+fn refunded_and_forced_charges_leave_at_most_20_001_records() {
+    let quota = Quota::new(10, Duration::from_secs(1)).expect("in bounds");
+    for is_refunded in [true, false] {
+        let mut log = Ring::default();
+        let mut most = 0;
+        let times = (1..=15_000).chain((1_001..=30_000).map(|edge| edge * 100));
+        for time in times.map(Timestamp::from_micros) {
+            let mut snapshot = log.snapshot(&quota, time);
+            let mark = log.charge(&mut snapshot, 1, &UnlimitedMemory);
+            most = most.max(snapshot.records());
+            let refund = Refund { quota, units: 1, mark };
+            if is_refunded {
+                assert_eq!(log.refund(&quota, time, &refund), 1);
+                assert_eq!(log.refund(&quota, time, &refund), 0);
+                assert_eq!(log.snapshot(&quota, time).free(), 10);
+            }
+        }
+        assert!((19_000..=20_001).contains(&most), "{most}");
+        assert!(log.heap_bytes() < 20_001 * 10 * 9 / 8 + 100, "{}", log.heap_bytes());
+    }
 }

@@ -14,7 +14,7 @@
 //!   free, and from that charge on the new rate refills, at most `limit` units in a window.
 
 use super::{
-    MemoryBudget, Refund, Snapshot, StateMachine,
+    MemoryBudget, Refund, Snapshot, StateMachine, Stored,
     bytes::{MAX_NUMBER, MAX_WINDOW, Numbers, write_numbers},
     math::{mul_add_div_rem, mul_div, mul_div_ceil},
 };
@@ -55,71 +55,16 @@ pub(crate) struct Bucket {
 }
 
 impl Snapshot for Bucket {
-    #[inline]
     fn free(&self) -> u64 {
         self.burst.saturating_sub(self.debt)
     }
 }
 
-impl StateMachine for TokenBucket {
-    type Snapshot = Bucket;
-
-    #[inline]
+impl Stored for TokenBucket {
     fn heal(&mut self, now: Timestamp) {
         if self.anchor > now.as_micros() + self.window {
             self.anchor = now.as_micros();
         }
-    }
-
-    #[inline(always)]
-    fn snapshot(&self, quota: &Quota, now: Timestamp) -> Bucket {
-        let (limit, window, burst) = (quota.limit(), quota.window_micros(), quota.capacity());
-        let ahead = self.anchor.saturating_sub(now.as_micros());
-        let now = now.as_micros() + ahead;
-        let (mut rate_limit, mut rate_window, mut credit) = (limit, window, self.credit);
-        if self.limit != limit || self.window != window {
-            (rate_limit, rate_window, credit) = self.rate_under(limit, window);
-        }
-        let (paid, credit) = mul_add_div_rem(now - self.anchor, rate_limit, credit, rate_window);
-        let (debt, credit) = if paid < self.debt { (self.debt - paid, credit) } else { (0, 0) };
-        Bucket { limit, window, burst, debt, credit, rate_limit, rate_window, now, ahead }
-    }
-
-    /// A debt only shrinks with time. So if the units fit beside the debt of the last charge, they fit
-    /// now, and no multiplication or division is needed. Example: with a burst of 100 and a debt of 60
-    /// after the last charge, 40 units are free at any later time.
-    #[inline]
-    fn affords(&self, quota: &Quota, now: Timestamp, units: u64) -> bool {
-        units <= quota.capacity().saturating_sub(self.debt)
-            || units <= self.snapshot(quota, now).free()
-    }
-
-    #[inline]
-    fn wait(&self, bucket: &Bucket, units: u64) -> u64 {
-        let debt = bucket.burst - units;
-        if bucket.debt <= debt {
-            return 0;
-        }
-        let (rate_limit, rate_window) = (bucket.rate_limit, bucket.rate_window);
-        bucket.ahead + payoff(bucket.debt - debt, bucket.credit, rate_limit, rate_window)
-    }
-
-    #[inline]
-    fn charge(&mut self, bucket: &mut Bucket, units: u64, _: &dyn MemoryBudget) -> Mark {
-        let Bucket { limit, window, burst, .. } = *bucket;
-        if bucket.rate_window != window {
-            bucket.credit = mul_div(bucket.credit, window, bucket.rate_window);
-        }
-        (bucket.rate_limit, bucket.rate_window) = (limit, window);
-        bucket.debt = if bucket.debt <= burst + limit {
-            bucket.debt.saturating_add(units).min(burst + limit)
-        } else {
-            // An earlier quota allowed a larger debt. It stays, while a timestamp can hold its end.
-            bucket.debt.min(mul_div(MAX_PAYOFF_MICROS, limit, window))
-        };
-        let Bucket { debt, credit, now: anchor, .. } = *bucket;
-        *self = Self { debt, credit, anchor, limit, window };
-        Mark([anchor, debt, credit])
     }
 
     /// Debts are paid in the order in which they were made, so what is left of this one is what
@@ -148,12 +93,11 @@ impl StateMachine for TokenBucket {
     }
 
     fn expires_at(&self) -> Timestamp {
-        match self.debt {
-            0 => Timestamp::from_micros(self.anchor),
-            debt => Timestamp::from_micros(
-                self.anchor + payoff(debt, self.credit, self.limit, self.window),
-            ),
-        }
+        let rest = match self.debt {
+            0 => 0,
+            debt => payoff(debt, self.credit, self.limit, self.window),
+        };
+        Timestamp::from_micros(self.anchor.saturating_add(rest))
     }
 
     fn outstanding(&self, now: Timestamp) -> u64 {
@@ -167,6 +111,50 @@ impl StateMachine for TokenBucket {
     fn write(&self, bytes: &mut Vec<u8>) {
         let Self { debt, credit, anchor, limit, window } = *self;
         write_numbers(bytes, [debt, credit, anchor, limit, window]);
+    }
+}
+
+impl StateMachine for TokenBucket {
+    type Snapshot = Bucket;
+
+    fn snapshot(&self, quota: &Quota, now: Timestamp) -> Bucket {
+        let (limit, window, burst) = (quota.limit(), quota.window_micros(), quota.capacity());
+        let ahead = self.anchor.saturating_sub(now.as_micros());
+        let now = now.as_micros() + ahead;
+        let (mut rate_limit, mut rate_window, mut credit) = (limit, window, self.credit);
+        if self.limit != limit || self.window != window {
+            (rate_limit, rate_window, credit) = self.rate_under(limit, window);
+        }
+        let (paid, credit) = mul_add_div_rem(now - self.anchor, rate_limit, credit, rate_window);
+        let (debt, credit) = if paid < self.debt { (self.debt - paid, credit) } else { (0, 0) };
+        Bucket { limit, window, burst, debt, credit, rate_limit, rate_window, now, ahead }
+    }
+
+    fn wait(&self, bucket: &Bucket, units: u64) -> u64 {
+        let debt = bucket.burst - units;
+        if bucket.debt <= debt {
+            return 0;
+        }
+        let (rate_limit, rate_window) = (bucket.rate_limit, bucket.rate_window);
+        let rest = payoff(bucket.debt - debt, bucket.credit, rate_limit, rate_window);
+        bucket.ahead.saturating_add(rest)
+    }
+
+    fn charge(&mut self, bucket: &mut Bucket, units: u64, _: &dyn MemoryBudget) -> Mark {
+        let Bucket { limit, window, burst, .. } = *bucket;
+        if bucket.rate_window != window {
+            bucket.credit = mul_div(bucket.credit, window, bucket.rate_window);
+        }
+        (bucket.rate_limit, bucket.rate_window) = (limit, window);
+        bucket.debt = if bucket.debt <= burst + limit {
+            bucket.debt.saturating_add(units).min(burst + limit)
+        } else {
+            // An earlier quota allowed a larger debt. It stays, while a timestamp can hold its end.
+            bucket.debt.min(mul_div(MAX_PAYOFF_MICROS, limit, window))
+        };
+        let Bucket { debt, credit, now: anchor, .. } = *bucket;
+        *self = Self { debt, credit, anchor, limit, window };
+        Mark([anchor, debt, credit])
     }
 
     fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
@@ -182,7 +170,6 @@ impl StateMachine for TokenBucket {
 impl TokenBucket {
     /// Returns the rate (limit and window) that counts since the last charge under another quota,
     /// and the credit in its units: the faster one of the two.
-    #[cold]
     fn rate_under(&self, limit: u64, window: u64) -> (u64, u64, u64) {
         if is_faster((self.limit, self.window), (limit, window)) {
             return (self.limit, self.window, self.credit);
@@ -202,9 +189,8 @@ fn is_faster(rate: (u64, u64), other: (u64, u64)) -> bool {
 
 /// Returns the microseconds of refill that pay off `units` of debt, of which `credit / window` are
 /// paid: `ceil((units * window - credit) / limit)`. `units` is at least 1.
-#[inline]
 fn payoff(units: u64, credit: u64, limit: u64, window: u64) -> u64 {
     // In an order that needs no negative number.
     let (quotient, remainder) = mul_add_div_rem(units - 1, window, window - credit, limit);
-    quotient + u64::from(remainder > 0)
+    quotient.saturating_add(u64::from(remainder > 0))
 }

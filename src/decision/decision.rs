@@ -60,6 +60,7 @@ pub(super) struct Details<'p> {
     pub(super) charges: Charges<'p>,
     pub(super) time: Timestamp,
     pub(super) source: Source,
+    is_admitted: bool,
     /// The position of the outcome that binds. One byte is enough for [`Charges::MAX`].
     binding: Option<u8>,
     /// Has a line for each charge.
@@ -72,21 +73,12 @@ impl<'p> Decision<'p> {
     /// # Errors
     ///
     /// Returns an error if the reply does not have a line for each charge.
-    #[inline]
     pub(crate) fn new(charges: &mut Charges<'p>, reply: StoreReply) -> Result<Self, Error> {
-        let StoreReply { time, source, charges: replies } = reply;
-        if replies.len() != charges.len() {
-            return Err(wrong_length());
-        }
-        let outcomes = Outcomes::new(charges, &replies);
-        Ok(if outcomes.are_admitted() {
-            let binding = outcomes.tightest();
-            let charges = mem::take(charges);
-            Self::Allowed(Allowed(Details { charges, time, source, binding, replies }))
+        let details = Details::new(charges, reply, false)?;
+        Ok(if details.is_admitted {
+            Self::Allowed(Allowed(details))
         } else {
-            let binding = outcomes.longest_wait();
-            let charges = mem::take(charges);
-            Self::Denied(Denied(Details { charges, time, source, binding, replies }))
+            Self::Denied(Denied(details))
         })
     }
 
@@ -95,13 +87,11 @@ impl<'p> Decision<'p> {
     /// # Errors
     ///
     /// Returns an error if the reply does not have a line for each charge.
-    pub(crate) fn forced(charges: Charges<'p>, reply: StoreReply) -> Result<Allowed<'p>, Error> {
-        let StoreReply { time, source, charges: replies } = reply;
-        if replies.len() != charges.len() {
-            return Err(wrong_length());
-        }
-        let binding = Outcomes::new(&charges, &replies).tightest();
-        Ok(Allowed(Details { charges, time, source, binding, replies }))
+    pub(crate) fn forced(
+        mut charges: Charges<'p>,
+        reply: StoreReply,
+    ) -> Result<Allowed<'p>, Error> {
+        Details::new(&mut charges, reply, true).map(Allowed)
     }
 
     /// Returns whether the check was admitted.
@@ -113,7 +103,7 @@ impl<'p> Decision<'p> {
     /// Returns the outcome of every charge, in their order.
     #[must_use]
     pub fn outcomes(&self) -> Outcomes<'_> {
-        self.details().outcomes(self.is_allowed())
+        self.details().outcomes()
     }
 
     /// Returns the binding outcome: of a denial the one with the longest wait, of an admission the
@@ -121,7 +111,7 @@ impl<'p> Decision<'p> {
     /// [shadows](crate::Charge::shadow) or [trials](crate::Charge::trial).
     #[must_use]
     pub fn binding(&self) -> Option<Outcome<'_>> {
-        self.details().binding(self.is_allowed())
+        self.details().binding()
     }
 
     /// Returns the store's time of the decision.
@@ -156,7 +146,6 @@ impl<'p> Decision<'p> {
     }
 
     /// Returns the receipt of the units that the check holds in flight, if there are any.
-    #[inline]
     pub(crate) fn in_flight(&self) -> Option<Receipt> {
         let Self::Allowed(Allowed(details)) = self else { return None };
         let is_in_flight = |charge: &Charge<'_>| charge.quota().is_concurrent();
@@ -178,7 +167,7 @@ impl<'p> Decision<'p> {
             if let Some(reply) = details.replies.get_mut(position) {
                 reply.standing = standing;
             }
-            details.binding = details.outcomes(true).tightest();
+            details.binding = details.outcomes().tightest();
         }
     }
 
@@ -189,13 +178,25 @@ impl<'p> Decision<'p> {
     }
 }
 
-impl Details<'_> {
-    pub(super) fn outcomes(&self, is_admitted: bool) -> Outcomes<'_> {
-        Outcomes::of_decided(&self.charges, &self.replies, is_admitted)
+impl<'p> Details<'p> {
+    /// Takes the charges out of `charges`, unless the reply does not have a line for each.
+    fn new(charges: &mut Charges<'p>, reply: StoreReply, is_forced: bool) -> Result<Self, Error> {
+        let StoreReply { time, source, charges: replies } = reply;
+        if replies.len() != charges.len() {
+            return Err(wrong_length());
+        }
+        let outcomes = Outcomes::new(charges, &replies);
+        let is_admitted = is_forced || outcomes.are_admitted();
+        let binding = if is_admitted { outcomes.tightest() } else { outcomes.longest_wait() };
+        Ok(Self { charges: mem::take(charges), time, source, is_admitted, binding, replies })
     }
 
-    pub(super) fn binding(&self, is_admitted: bool) -> Option<Outcome<'_>> {
-        self.outcomes(is_admitted).nth(self.binding?.into())
+    pub(super) fn outcomes(&self) -> Outcomes<'_> {
+        Outcomes::of_decided(&self.charges, &self.replies, self.is_admitted)
+    }
+
+    pub(super) fn binding(&self) -> Option<Outcome<'_>> {
+        self.outcomes().get(self.binding?.into())
     }
 
     fn into_owned(self) -> Details<'static> {
@@ -203,7 +204,6 @@ impl Details<'_> {
     }
 }
 
-#[cold]
 fn wrong_length() -> Error {
     Error::new(
         ErrorKind::Unavailable,
@@ -220,14 +220,14 @@ impl<'p> Denied<'p> {
     /// Returns the outcome of every charge, in their order.
     #[must_use]
     pub fn outcomes(&self) -> Outcomes<'_> {
-        self.0.outcomes(false)
+        self.0.outcomes()
     }
 
     /// Returns the refused outcome with the longest wait. A refusal without a wait counts as longer
     /// than one with a wait, and a cost over capacity as the longest.
     #[must_use]
     pub fn binding(&self) -> Option<Outcome<'_>> {
-        self.0.binding(false)
+        self.0.binding()
     }
 
     /// Returns the shortest wait after which the whole check is admitted if no other check spends
@@ -271,14 +271,14 @@ impl<'p> Allowed<'p> {
     /// Returns the outcome of every charge, in their order.
     #[must_use]
     pub fn outcomes(&self) -> Outcomes<'_> {
-        self.0.outcomes(true)
+        self.0.outcomes()
     }
 
     /// Returns the fewest units left under any of the policies, or `None` if all charges are
     /// [shadows](crate::Charge::shadow) or [trials](crate::Charge::trial).
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        Some(self.0.binding(true)?.standing().remaining)
+        Some(self.0.binding()?.standing().remaining)
     }
 
     /// Returns the kind of store that decided.

@@ -1,6 +1,6 @@
 //! The outcome of each charge of a check.
 
-use std::{iter, slice};
+use std::cmp::Reverse;
 
 use super::{ChargeReply, Standing, Verdict};
 use crate::policy::Charge;
@@ -18,7 +18,7 @@ use crate::policy::Charge;
 ///     println!("{}: {:?}, {left} units left", outcome.policy().name(), outcome.verdict());
 /// }
 ///
-/// let user = decision.outcomes().next().expect("one outcome for each charge");
+/// let user = decision.outcomes().get(0).expect("one outcome for each charge");
 /// assert_eq!(user.verdict(), Verdict::Passed);
 /// // The other charge was refused, so none is spent.
 /// assert_eq!(user.granted(), 0);
@@ -63,12 +63,14 @@ impl OutcomeKind {
     }
 }
 
-/// The outcomes of all charges of a check, in the order of the charges.
+/// The outcomes of all charges of a check: an iterator in the order of the charges.
 ///
 /// [`Charges`](crate::policy::Charges) of the same policy and key are summed, and have one outcome.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct Outcomes<'a> {
-    lines: iter::Zip<slice::Iter<'a, Charge<'a>>, slice::Iter<'a, ChargeReply>>,
+    charges: &'a [Charge<'a>],
+    replies: &'a [ChargeReply],
+    /// True if the check was admitted.
     is_admitted: bool,
 }
 
@@ -107,7 +109,6 @@ impl<'a> Outcome<'a> {
     /// # }
     /// ```
     #[must_use]
-    #[inline]
     pub fn kind(self) -> OutcomeKind {
         match (self.charge.is_live(), self.is_admitted, self.reply.verdict) {
             (false, _, Verdict::Passed) => OutcomeKind::WouldAllow,
@@ -133,7 +134,6 @@ impl<'a> Outcome<'a> {
 
     /// Returns the wait of a refused charge in microseconds. Under a concurrency limit it is an estimate:
     /// the time until a unit expires says nothing about when one is released.
-    #[inline]
     pub(crate) fn wait_micros(self) -> Option<u64> {
         let wait = self.reply.standing.retry_after?;
         let is_in_flight = self.charge.quota().is_concurrent();
@@ -145,40 +145,42 @@ impl<'a> Outcome<'a> {
 const CONCURRENT_WAIT_MICROS: u64 = 1_000_000;
 
 impl<'a> Outcomes<'a> {
-    #[inline]
     pub(super) fn new(charges: &'a [Charge<'a>], replies: &'a [ChargeReply]) -> Self {
         // A shadow or a trial never denies a check.
         let is_admitted = charges
             .iter()
             .zip(replies)
             .all(|(charge, reply)| reply.verdict == Verdict::Passed || !charge.is_live());
-        Self { lines: charges.iter().zip(replies), is_admitted }
+        Self::of_decided(charges, replies, is_admitted)
     }
 
     /// Returns the outcomes of a check that was decided before.
-    #[inline]
     pub(crate) fn of_decided(
         charges: &'a [Charge<'a>],
         replies: &'a [ChargeReply],
         is_admitted: bool,
     ) -> Self {
-        Self { lines: charges.iter().zip(replies), is_admitted }
+        Self { charges, replies, is_admitted }
+    }
+
+    /// Returns the outcome of the charge at `position`.
+    #[must_use]
+    pub fn get(mut self, position: usize) -> Option<Outcome<'a>> {
+        self.nth(position)
     }
 
     /// Returns whether the check was admitted.
-    #[inline]
-    pub(super) fn are_admitted(&self) -> bool {
+    pub(super) fn are_admitted(self) -> bool {
         self.is_admitted
     }
 
     /// Returns the position of the outcome with the fewest units left.
-    #[inline]
-    pub(crate) fn tightest(&self) -> Option<u8> {
+    pub(crate) fn tightest(self) -> Option<u8> {
         self.first_of_max(|outcome| u64::MAX - outcome.standing().remaining)
     }
 
     /// Returns the position of the refused outcome with the longest wait.
-    pub(super) fn longest_wait(&self) -> Option<u8> {
+    pub(super) fn longest_wait(self) -> Option<u8> {
         self.first_of_max(|outcome| match (outcome.verdict(), outcome.wait_micros()) {
             (Verdict::OverCapacity, _) => u64::MAX,
             // The store refused and named no wait, so that no wait of the check is known.
@@ -190,38 +192,25 @@ impl<'a> Outcomes<'a> {
 
     /// Returns the position of the first outcome that has the maximum. Shadows and trials do not
     /// count.
-    #[inline]
-    fn first_of_max(&self, value: impl Fn(Outcome<'a>) -> u64) -> Option<u8> {
-        let (mut first, mut max) = (None, 0);
-        for (position, outcome) in self.clone().enumerate() {
-            let value = if outcome.charge().is_live() { value(outcome) } else { continue };
-            if first.is_none() || value > max {
-                (first, max) = (Some(position as u8), value);
-            }
-        }
-        first
+    fn first_of_max(self, value: impl Fn(Outcome<'a>) -> u64) -> Option<u8> {
+        let live = self.enumerate().filter(|(_, outcome)| outcome.charge().is_live());
+        let (position, _) = live.min_by_key(|(_, outcome)| Reverse(value(*outcome)))?;
+        u8::try_from(position).ok()
     }
 }
 
 impl<'a> Iterator for Outcomes<'a> {
     type Item = Outcome<'a>;
 
-    #[inline]
     fn next(&mut self) -> Option<Outcome<'a>> {
-        let is_admitted = self.is_admitted;
-        self.lines.next().map(|(charge, reply)| Outcome { charge, reply, is_admitted })
+        let (charge, charges) = self.charges.split_first()?;
+        let (reply, replies) = self.replies.split_first()?;
+        (self.charges, self.replies) = (charges, replies);
+        Some(Outcome { charge, reply, is_admitted: self.is_admitted })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.lines.size_hint()
-    }
-}
-
-impl DoubleEndedIterator for Outcomes<'_> {
-    #[inline]
-    fn next_back(&mut self) -> Option<Self::Item> {
-        let is_admitted = self.is_admitted;
-        self.lines.next_back().map(|(charge, reply)| Outcome { charge, reply, is_admitted })
+        (self.charges.len(), Some(self.charges.len()))
     }
 }
 

@@ -58,7 +58,7 @@ pub struct ReceiptLine {
 }
 
 impl Receipt {
-    /// Creates a receipt from its parts, which were stored outside of this process: in a token that a client
+    /// Restores a receipt from its parts, which were stored outside of this process: in a token that a client
     /// sends back, or in a queue of jobs.
     ///
     /// The caller makes sure that each receipt is used once. A store refunds only units that it still counts,
@@ -97,11 +97,6 @@ impl Receipt {
         // Mostly there is one, which `collect` moves more often.
         lines.into_iter().for_each(|line| receipt.lines.push(line));
         receipt
-    }
-
-    /// Creates a receipt of many lines, which are not copied.
-    pub(crate) fn of_many(time: Timestamp, source: Source, lines: Vec<ReceiptLine>) -> Self {
-        Self { time, source, lines: lines.into() }
     }
 
     /// Returns a line for each charge that was made, in their order.
@@ -164,7 +159,6 @@ impl ReceiptLine {
         self.charge.quota().is_concurrent() && self.units > 0
     }
 
-    #[inline]
     pub(crate) fn new(charge: Charge<'static>, units: u64, mark: Mark) -> Self {
         Self { charge, units, mark }
     }

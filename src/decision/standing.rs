@@ -65,7 +65,6 @@ impl Standing {
     }
 
     /// Returns the standing of a key that has spent nothing.
-    #[inline]
     pub(crate) const fn full(limit: u64) -> Self {
         Self { limit, remaining: limit, next_after: 0, reset_after: 0, retry_after: None }
     }
@@ -139,7 +138,6 @@ impl Mark {
     /// Returns the mark of the first units of a charge, without the last `units` of them. The second
     /// number of this mark is the debt of a token bucket after the charge. Debts are paid in their
     /// order, so the mark shows how much of them is paid before the first units.
-    #[inline]
     pub(crate) const fn before(self, units: u64) -> Self {
         Self([self.0[0], self.0[1].saturating_sub(units), self.0[2]])
     }

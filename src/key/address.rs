@@ -55,7 +55,6 @@ impl From<IpAddr> for Key {
 
 impl From<Ipv4Addr> for Key {
     /// Creates the same key as from the [`IpAddr`].
-    #[inline]
     fn from(address: Ipv4Addr) -> Self {
         Self::from(IpAddr::V4(address))
     }
@@ -63,7 +62,6 @@ impl From<Ipv4Addr> for Key {
 
 impl From<Ipv6Addr> for Key {
     /// Creates the same key as from the [`IpAddr`].
-    #[inline]
     fn from(address: Ipv6Addr) -> Self {
         Self::from(IpAddr::V6(address))
     }

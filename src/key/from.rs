@@ -10,94 +10,28 @@ use super::{
     key::Key,
 };
 
-impl From<&[u8]> for Key {
-    #[inline]
-    fn from(bytes: &[u8]) -> Self {
-        Self::new(bytes)
-    }
+macro_rules! from_bytes {
+    ($([$($generic:tt)*] $bytes:ty),+ $(,)?) => {
+        $(impl<$($generic)*> From<$bytes> for Key {
+            fn from(bytes: $bytes) -> Self {
+                Self::new(bytes.as_ref())
+            }
+        })+
+    };
 }
 
-impl From<&str> for Key {
-    #[inline]
-    fn from(text: &str) -> Self {
-        Self::new(text.as_bytes())
-    }
-}
-
-impl From<&String> for Key {
-    #[inline]
-    fn from(text: &String) -> Self {
-        Self::new(text.as_bytes())
-    }
-}
-
-impl From<String> for Key {
-    #[inline]
-    fn from(text: String) -> Self {
-        Self::new(text.as_bytes())
-    }
-}
-
-impl From<&HeaderValue> for Key {
-    #[inline]
-    fn from(value: &HeaderValue) -> Self {
-        Self::new(value.as_bytes())
-    }
-}
+from_bytes!([] &[u8], [] Vec<u8>, [] &Vec<u8>, [] Bytes, [] &Bytes, [] &str, [] String, [] &String, [] &HeaderValue);
+from_bytes!([const N: usize] [u8; N], [const N: usize] &[u8; N]);
 
 impl From<Cow<'_, str>> for Key {
-    #[inline]
     fn from(text: Cow<'_, str>) -> Self {
         Self::new(text.as_bytes())
-    }
-}
-
-impl From<Vec<u8>> for Key {
-    #[inline]
-    fn from(bytes: Vec<u8>) -> Self {
-        Self::new(&bytes)
-    }
-}
-
-impl From<&Vec<u8>> for Key {
-    #[inline]
-    fn from(bytes: &Vec<u8>) -> Self {
-        Self::new(bytes)
-    }
-}
-
-impl From<Bytes> for Key {
-    #[inline]
-    fn from(bytes: Bytes) -> Self {
-        Self::new(&bytes)
-    }
-}
-
-impl From<&Bytes> for Key {
-    #[inline]
-    fn from(bytes: &Bytes) -> Self {
-        Self::new(bytes)
-    }
-}
-
-impl<const N: usize> From<[u8; N]> for Key {
-    #[inline]
-    fn from(bytes: [u8; N]) -> Self {
-        Self::new(&bytes)
-    }
-}
-
-impl<const N: usize> From<&[u8; N]> for Key {
-    #[inline]
-    fn from(bytes: &[u8; N]) -> Self {
-        Self::new(bytes)
     }
 }
 
 #[cfg(feature = "uuid")]
 impl From<uuid::Uuid> for Key {
     /// Creates a key that differs from the key of any text, such as the written form of the UUID.
-    #[inline]
     fn from(id: uuid::Uuid) -> Self {
         let mut text = *b"\0u________________";
         text[2..].copy_from_slice(id.as_bytes());
@@ -106,7 +40,6 @@ impl From<uuid::Uuid> for Key {
 }
 
 impl From<&Key> for Key {
-    #[inline]
     fn from(key: &Key) -> Self {
         *key
     }
@@ -116,7 +49,7 @@ macro_rules! from_tuple {
     ($($part:ident)+) => {
         impl<$($part: Into<Key>),+> From<($($part,)+)> for Key {
             /// Creates the key of these keys in this order, which differs from every key of other
-            /// parts. A pair of keys by [`And`](crate::by::And) is the same key as a tuple of two.
+            /// parts. It has the tag of the first part that has one.
             fn from(parts: ($($part,)+)) -> Self {
                 #[allow(non_snake_case, reason = "each variable is named after its type")]
                 let ($($part,)+) = parts;
@@ -133,7 +66,6 @@ from_tuple!(A B C D);
 impl From<u64> for Key {
     /// Creates a key that differs from the key of any text, and is the same for an equal number of
     /// another integer type.
-    #[inline]
     fn from(number: u64) -> Self {
         let mut text = *b"\0n________";
         text[2..].copy_from_slice(&number.to_be_bytes());
@@ -169,8 +101,7 @@ macro_rules! from_integer {
         $(impl From<$integer> for Key {
             /// Creates a key that differs from the key of any text, and is the same for an equal
             /// number of another integer type.
-            #[inline]
-            fn from(number: $integer) -> Self {
+                    fn from(number: $integer) -> Self {
                 Self::from(number as $wide)
             }
         })+

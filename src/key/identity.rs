@@ -52,7 +52,6 @@ impl Identity {
 }
 
 impl<K: Into<Key>> From<K> for Identity {
-    #[inline]
     fn from(key: K) -> Self {
         Self::Known(key.into())
     }
@@ -60,7 +59,6 @@ impl<K: Into<Key>> From<K> for Identity {
 
 impl<I: Into<Identity>> From<Option<I>> for Identity {
     /// Converts `None` to [`Identity::Unknown`].
-    #[inline]
     fn from(identity: Option<I>) -> Self {
         identity.map_or(Self::Unknown, Into::into)
     }
@@ -83,7 +81,6 @@ pub trait IntoIdentity {
 
 #[diagnostic::do_not_recommend]
 impl<I: Into<Identity>> IntoIdentity for I {
-    #[inline]
     fn into_identity(self) -> Identity {
         self.into()
     }

@@ -65,15 +65,11 @@ impl Key {
     /// The length in bytes of the longest text that is kept as it is.
     pub(crate) const MAX_PLAIN_BYTES: usize = 46;
 
-    /// The number of words of [`as_words`](Self::as_words).
-    pub(crate) const WORDS: usize = 8;
-
     /// The key that all unidentified clients share.
     pub const ANONYMOUS: Self = Self::marker(Kind::Anonymous);
 
     /// Creates a key from bytes of any length.
     #[must_use]
-    #[inline(always)]
     pub fn new(bytes: &[u8]) -> Self {
         match bytes {
             // Keys that are not made from bytes begin with a zero byte. A text must not equal one.
@@ -140,7 +136,7 @@ impl Key {
     /// | a text | the text, in quotes if it would look like another key: `"42"`, `"a, b"`, `"\n"` |
     /// | bytes that are not UTF-8 | `bytes:fffe` |
     /// | a number, an address, a UUID | `-42`, `192.0.2.1`, `67e55044-10b1-426f-9247-bb680e5fe0c8` |
-    /// | a tuple or pair | `(alice, 192.0.2.1)` |
+    /// | a tuple | `(alice, 192.0.2.1)` |
     /// | a long text, or several long parts | `digest:4bf1..`, because the text is not kept |
     /// | an unknown client | `anonymous` |
     ///
@@ -179,21 +175,6 @@ impl Key {
         encoded
     }
 
-    /// Returns all bytes of this key as words, by which two keys are equal or not.
-    #[inline(always)]
-    pub(crate) fn as_words(&self) -> [u64; Self::WORDS] {
-        let mut words = [0; Self::WORDS];
-        for (word, chunk) in words.iter_mut().zip(self.bytes.chunks(8)) {
-            // In the pieces in which `of` writes them.
-            let mut bytes = [0; 8];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            *word = u64::from_le_bytes(bytes);
-        }
-        words[Self::WORDS - 2] = u64::from(self.len) << 8 | self.kind as u64;
-        words[Self::WORDS - 1] = self.tag.map_or(0, NonZeroU64::get);
-        words
-    }
-
     /// Returns the encoding of this key.
     pub(crate) fn encoded(&self) -> Encoded {
         let mut encoded = self.encoded_without_tag();
@@ -205,7 +186,6 @@ impl Key {
 
     /// Returns a digest for the tables of this process. The kind is mixed into the hasher's key, so
     /// that a key without a tag is hashed without encoding it first.
-    #[inline(never)]
     pub(crate) fn digest_keyed(&self, [low, high]: [u64; 2]) -> [u64; 2] {
         let encoded;
         let (kind, bytes) = match self.tag {
@@ -217,15 +197,6 @@ impl Key {
         };
         let digest = SipHasher13::new_with_keys(low, high ^ kind << 56).hash(bytes);
         [digest.h1, digest.h2]
-    }
-
-    /// Returns the key of a pair of keys. It differs from both and from every other pair, and has the
-    /// tag of `self`, or else of `other`.
-    ///
-    /// It is the key of a tuple of both: see [`From<(A, B)>`](#impl-From%3C(A,+B)%3E-for-Key).
-    #[must_use]
-    pub(crate) fn paired(&self, other: &Self) -> Self {
-        Self::of_parts(&[*self, *other])
     }
 
     /// Returns the key of several keys. The encoding of each part states its length, so different
@@ -259,36 +230,18 @@ impl Key {
         Self { bytes: [0; Self::MAX_PLAIN_BYTES], len: 0, kind, tag: None }
     }
 
-    #[inline(always)]
     pub(super) fn of(kind: Kind, bytes: &[u8]) -> Self {
         let mut key = Self::marker(kind);
         key.len = bytes.len() as u8;
-        // Copies word by word, because the key is hashed soon, in words: a processor stalls when it
-        // reads bytes in other pieces than they were just written in.
-        for (index, chunk) in key.bytes.chunks_mut(8).enumerate() {
-            chunk.copy_from_slice(&word(bytes, 8 * index).to_le_bytes()[..chunk.len()]);
-        }
+        key.bytes[..bytes.len()].copy_from_slice(bytes);
         key
-    }
-}
-
-/// Returns the eight bytes from `start` on as a number. Missing bytes are zero.
-#[inline]
-fn word(bytes: &[u8], start: usize) -> u64 {
-    let rest = bytes.get(start..).unwrap_or_default();
-    if let Some(word) = rest.first_chunk() {
-        return u64::from_le_bytes(*word);
-    }
-    match bytes.last_chunk() {
-        Some(_) if rest.is_empty() => 0,
-        Some(last) => u64::from_le_bytes(*last) >> (8 * (8 - rest.len())),
-        None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
     }
 }
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write(&self.encoded());
+        state.write(self.reveal());
+        state.write_u64(self.tag.map_or(0, NonZeroU64::get) ^ self.kind as u64);
     }
 }
 
@@ -342,19 +295,6 @@ mod tests {
             let key = Key::new(&bytes[..len]);
             assert_eq!(key.reveal(), &bytes[..len]);
             assert_eq!(key.bytes[len..], [0; Key::MAX_PLAIN_BYTES][len..]);
-        }
-    }
-
-    #[test]
-    fn the_words_of_two_keys_are_equal_if_the_keys_are() {
-        let text = [b'x'; Key::MAX_PLAIN_BYTES];
-        let texts = (0..=text.len()).map(|len| Key::new(&text[..len]));
-        let zeros = [Key::new(b"x\0"), Key::new(b"x\0\0"), Key::new(b"x").tagged("t")];
-        let keys: Vec<_> = texts.chain([Key::ANONYMOUS]).chain(zeros).collect();
-        for (index, one) in keys.iter().enumerate() {
-            for (place, other) in keys.iter().enumerate() {
-                assert_eq!(one.as_words() == other.as_words(), index == place, "{one:?} {other:?}");
-            }
         }
     }
 

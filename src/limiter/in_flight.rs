@@ -126,7 +126,7 @@ impl UnitsInFlight {
         let mut lines: Vec<_> = log.released.drain(..count).collect();
         drop(log);
         lines.sort_by(|one, other| one.charge.key().cmp(other.charge.key()));
-        let receipt = Receipt::of_many(Timestamp::default(), Source::Shared, lines);
+        let receipt = Receipt::new(Timestamp::default(), Source::Shared, lines);
         (count > 0).then_some(receipt)
     }
 

@@ -9,13 +9,13 @@ use super::{
     shards::{NewKeys, Shards},
 };
 use crate::{
-    algorithm::KeyState,
+    algorithm::{At, KeyState},
     clock::Timestamp,
     decision::ChargeReply,
     policy::Charge,
     store::{
         Request,
-        decide::{At, Mode, States, peek},
+        decide::{Mode, States, peek},
     },
 };
 
@@ -34,7 +34,6 @@ pub(super) fn execute(shards: &Shards, request: Request<'_>, now: Timestamp) -> 
 
 /// Decides a charge to this entry, which is alone in its check. `benches/check.rs` (one charge) shows what this
 /// saves: there is one lock, one search and one pass.
-#[inline]
 pub(super) fn decide_entry(
     shards: &Shards,
     id: EntryId,
@@ -58,9 +57,10 @@ pub(super) fn decide_entry(
     };
     let entry = shard.entry(position);
     let at = At { now, budget: &shards.usage };
-    let reply = match is_spent {
-        true => mode.spend(charge, &mut entry.state, at),
-        false => peek(charge, Some(&mut entry.state), now),
+    let reply = if is_spent {
+        mode.spend(charge, &mut entry.state, at)
+    } else {
+        peek(charge, Some(&mut entry.state), now)
     };
     entry.rank = Rank::new(&reply.standing, now);
     reply
@@ -68,10 +68,8 @@ pub(super) fn decide_entry(
 
 /// Executes a request on the locked shards of its charges. `benches/check.rs` (three policies in one check)
 /// measures this.
-#[inline(never)]
 fn execute_locked(shards: &Shards, request: Request<'_>, now: Timestamp) -> Vec<ChargeReply> {
-    let mut locked = LockedShards::new(shards);
-    locked.lock(request);
+    let mut locked = LockedShards::lock(shards, request);
     let now = locked.time(now);
     let replies = locked.execute(request, At { now, budget: &shards.usage });
     locked.rank(&replies, now);

@@ -17,10 +17,6 @@ pub(super) struct EntryId {
     pub(super) high: u64,
 }
 
-/// The hash of a key.
-#[derive(Clone, Copy)]
-pub(super) struct KeyHash([u64; 2]);
-
 /// The secret of the hash. It is random for each store, unless the configuration has a seed, so that
 /// clients cannot choose keys that collide.
 #[derive(Clone, Copy)]
@@ -38,31 +34,26 @@ impl HashSecret {
         }
     }
 
-    #[inline]
-    pub(super) fn hash(self, key: &Key) -> KeyHash {
-        KeyHash(key.digest_keyed(self.0))
+    pub(super) fn entry(self, charge: &Charge<'_>) -> EntryId {
+        EntryId::new(self.hash(charge.key()), charge)
     }
 
-    #[inline]
-    pub(super) fn entry(self, charge: &Charge<'_>) -> EntryId {
-        self.hash(charge.key()).entry(charge)
-    }
-}
-
-impl KeyHash {
-    /// Returns the entry of this key under the policy of `charge`.
-    ///
-    /// Clients choose keys but not policies. So the policy is mixed into the hash without a secret
-    /// of its own: a client that cannot predict the hash of a key cannot predict its entries either.
-    #[inline]
-    pub(super) fn entry(self, charge: &Charge<'_>) -> EntryId {
-        let KeyHash([low, high]) = self;
-        let algorithm = u64::from(charge.quota().algorithm_number());
-        EntryId { low: low ^ charge.policy().id() ^ algorithm, high }
+    /// Returns the hash of a key, of which [`EntryId::new`] makes the entries of the key.
+    pub(super) fn hash(self, key: &Key) -> [u64; 2] {
+        key.digest_keyed(self.0)
     }
 }
 
 impl EntryId {
+    /// Returns the entry of the key with this hash under the policy of `charge`.
+    ///
+    /// Clients choose keys but not policies. So the policy is mixed into the hash without a secret
+    /// of its own: a client that cannot predict the hash of a key cannot predict its entries either.
+    pub(super) fn new([low, high]: [u64; 2], charge: &Charge<'_>) -> Self {
+        let algorithm = u64::from(charge.quota().algorithm_number());
+        Self { low: low ^ charge.policy().id() ^ algorithm, high }
+    }
+
     pub(super) fn to_u128(self) -> u128 {
         u128::from(self.high) << 64 | u128::from(self.low)
     }

@@ -1,32 +1,23 @@
 //! The positions of entries in a shard.
 //!
-//! The index keeps one byte of each id, its tag, which rules out nearly all other entries. The tags
+//! The index keeps one byte of each id, its tag, which rules out nearly all other entries. The tags of a usual shard
 //! lie beside the lock, so that a search accesses memory once more: for the entry itself.
 
-use hashbrown::HashTable;
-
-/// The number of words. A word holds eight tags.
-const WORDS: usize = 3;
-/// The number of entries that have a tag. A shard rarely holds more.
-const TAGGED: usize = 8 * WORDS;
+use smallvec::SmallVec;
 
 const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
 const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
 
+/// Words of eight tags each. A shard rarely holds more than 24 entries.
 #[derive(Debug, Default)]
-pub(super) struct Index {
-    tags: [u64; WORDS],
-    /// The entries at [`TAGGED`] and beyond.
-    others: Option<Box<HashTable<u16>>>,
-}
+pub(super) struct Index(SmallVec<[u64; 3]>);
 
 impl Index {
     /// Returns the position of this id among `len` entries. `is` compares it with the id at a
     /// position.
-    #[inline(always)]
     pub(super) fn find(&self, id: u64, len: usize, is: impl Fn(usize) -> bool) -> Option<usize> {
         let wanted = u64::from(tag(id)) * ONES;
-        for (first, word) in (0..len).step_by(8).zip(&self.tags) {
+        for (first, word) in (0..len).step_by(8).zip(&self.0) {
             let differing = word ^ wanted;
             // Sets the high bit of each byte that is zero, and of some above such a byte.
             let mut equal = differing.wrapping_sub(ONES) & !differing & HIGHS;
@@ -38,45 +29,28 @@ impl Index {
                 equal &= equal - 1;
             }
         }
-        let found = self.others.as_ref()?.find(id, |&at| is(at.into()))?;
-        Some((*found).into())
+        None
     }
 
-    /// Records that this id is at `position`. `id_at` returns the ids of the other entries.
-    pub(super) fn put(&mut self, position: usize, id: u64, id_at: impl Fn(usize) -> u64) {
-        if position < TAGGED {
-            let (word, shift) = (&mut self.tags[position / 8], position % 8 * 8);
-            *word = *word & !(0xff << shift) | u64::from(tag(id)) << shift;
-        } else {
-            let others = self.others.get_or_insert_default();
-            others.insert_unique(id, position as u16, |&at| id_at(at.into()));
+    /// Records that this id is at `position`, which is at most one beyond the last. The tag of an entry that was
+    /// removed may stay, because searches end at the number of entries.
+    pub(super) fn put(&mut self, position: usize, id: u64) {
+        let (index, shift) = (position / 8, position % 8 * 8);
+        if index == self.0.len() {
+            self.0.push(0);
         }
+        self.0[index] = self.0[index] & !(0xff << shift) | u64::from(tag(id)) << shift;
     }
 
-    /// Removes the id at `position`. Its tag may stay: searches end at the number of entries, and
-    /// [`put`](Self::put) replaces it.
-    pub(super) fn remove(&mut self, position: usize, id: u64) {
-        let Some(others) = &mut self.others else { return };
-        let is = |&at: &u16| usize::from(at) == position;
-        if let Ok(found) = others.find_entry(id, is) {
-            found.remove();
-        }
-        if others.is_empty() {
-            self.others = None;
-        }
-    }
-
-    /// Frees unused memory. `id_at` returns the ids of the entries.
-    pub(super) fn shrink(&mut self, id_at: impl Fn(usize) -> u64) {
-        if let Some(others) = &mut self.others {
-            others.shrink_to(others.len() * 2, |&at| id_at(at.into()));
-        }
+    /// Frees the memory that `len` entries do not need.
+    pub(super) fn shrink(&mut self, len: usize) {
+        self.0.truncate(len.div_ceil(8));
+        self.0.shrink_to_fit();
     }
 
     /// Returns the number of bytes on the heap.
     pub(super) fn bytes(&self) -> usize {
-        let bytes = |table: &HashTable<u16>| size_of_val(table) + table.allocation_size();
-        self.others.as_deref().map_or(0, bytes)
+        if self.0.spilled() { size_of::<u64>() * self.0.capacity() } else { 0 }
     }
 }
 

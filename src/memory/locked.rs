@@ -43,19 +43,11 @@ struct LockedShard<'s> {
 }
 
 impl<'s> LockedShards<'s> {
-    /// Creates a value without shards. [`lock`](Self::lock) fills it in place, because moving it would
-    /// cost as much as finding an entry.
-    #[inline]
-    pub(super) fn new(store: &'s Shards) -> Self {
-        Self { store, shards: SmallVec::new(), locations: SmallVec::new() }
-    }
-
     /// Locks the shards of all charges, and locates their entries.
-    #[inline]
-    pub(super) fn lock(&mut self, request: Request<'_>) {
+    pub(super) fn lock(store: &'s Shards, request: Request<'_>) -> Self {
         let mut numbers = SmallVec::<[usize; 4]>::new();
+        let mut locations = SmallVec::new();
         let mut hashed = None;
-        let store = self.store;
         for charge in request.charges() {
             // Several policies for one key are common: the key is hashed once.
             let hash = match hashed {
@@ -63,23 +55,23 @@ impl<'s> LockedShards<'s> {
                 _ => store.secret.hash(charge.key()),
             };
             hashed = Some((charge.key(), hash));
-            let id = hash.entry(charge);
+            let id = EntryId::new(hash, charge);
             let number = store.shard_of(id);
             if numbers.last() != Some(&number) {
                 numbers.push(number);
             }
-            self.locations.push(Location { id, shard: 0, position: None });
+            locations.push(Location { id, shard: 0, position: None });
         }
         numbers.sort_unstable();
         numbers.dedup();
-        for &number in &numbers {
-            self.shards.push(LockedShard { number, guard: store.lock(number) });
-        }
-        self.locate();
+        let lock = |number| LockedShard { number, guard: store.lock(number) };
+        let shards = numbers.into_iter().map(lock).collect();
+        let mut locked = Self { store, shards, locations };
+        locked.locate();
+        locked
     }
 
     /// Returns the [time](MemoryShard::time) at which a request judges these entries.
-    #[inline]
     pub(super) fn time(&self, now: Timestamp) -> Timestamp {
         self.locations.iter().fold(now, |now, location| {
             let shard = &self.shards[location.shard].guard;
@@ -88,7 +80,6 @@ impl<'s> LockedShards<'s> {
     }
 
     /// Notes the standings of the keys after a decision at `now`.
-    #[inline]
     pub(super) fn rank(&mut self, replies: &[ChargeReply], now: Timestamp) {
         for (location, reply) in self.locations.iter().zip(replies) {
             if let Some(position) = location.position {
@@ -98,34 +89,7 @@ impl<'s> LockedShards<'s> {
         }
     }
 
-    #[inline(never)]
-    fn make_room_for_some(
-        &mut self,
-        charges: &[Charge<'_>],
-        now: Timestamp,
-        spends: &dyn Fn(&Charge<'_>) -> bool,
-    ) {
-        let ids: SmallVec<[EntryId; 4]> = self.locations.iter().map(|at| at.id).collect();
-        let mut elsewhere = 0;
-        for (index, LockedShard { number, guard }) in self.shards.iter_mut().enumerate() {
-            let lines = charges.iter().zip(&self.locations);
-            let count = lines
-                .filter(|(charge, location)| {
-                    location.shard == index && is_new(charge, location, spends)
-                })
-                .count();
-            if count > 0 {
-                let new = NewKeys { shard: *number, count, elsewhere, keep: &ids, now };
-                self.store.make_room(guard, new);
-                elsewhere += count;
-            }
-        }
-        // Evictions have changed positions.
-        self.locate();
-    }
-
     /// Looks up the shard and the position of each entry.
-    #[inline]
     fn locate(&mut self) {
         let shards = &*self.shards;
         for location in &mut self.locations {
@@ -140,7 +104,6 @@ impl<'s> LockedShards<'s> {
 }
 
 impl States for LockedShards<'_> {
-    #[inline]
     fn get(&mut self, index: usize) -> Option<&mut KeyState> {
         let Location { id, shard, position } = self.locations[index];
         let shard = &mut self.shards[shard].guard;
@@ -149,7 +112,6 @@ impl States for LockedShards<'_> {
         Some(&mut shard.entry(position).state)
     }
 
-    #[inline]
     fn get_or_insert(&mut self, index: usize, charge: &Charge<'_>) -> &mut KeyState {
         let location = &mut self.locations[index];
         let shard = &mut self.shards[location.shard].guard;
@@ -172,22 +134,29 @@ impl States for LockedShards<'_> {
         self.locate();
     }
 
-    #[inline]
     fn make_room(
         &mut self,
         charges: &[Charge<'_>],
         now: Timestamp,
         spends: &dyn Fn(&Charge<'_>) -> bool,
     ) {
-        let mut lines = charges.iter().zip(&self.locations);
-        if lines.any(|(charge, location)| is_new(charge, location, spends)) {
-            self.make_room_for_some(charges, now, spends);
+        let lines = charges.iter().zip(&self.locations);
+        let new = lines.filter(|(charge, at)| at.position.is_none() && spends(charge));
+        let new: SmallVec<[usize; 4]> = new.map(|(_, location)| location.shard).collect();
+        if new.is_empty() {
+            return;
         }
+        let keep: SmallVec<[EntryId; 4]> = self.locations.iter().map(|at| at.id).collect();
+        let mut elsewhere = 0;
+        for (index, LockedShard { number, guard }) in self.shards.iter_mut().enumerate() {
+            let count = new.iter().filter(|shard| **shard == index).count();
+            if count > 0 {
+                let new = NewKeys { shard: *number, count, elsewhere, keep: &keep, now };
+                self.store.make_room(guard, new);
+                elsewhere += count;
+            }
+        }
+        // Evictions have changed positions.
+        self.locate();
     }
-}
-
-/// Returns whether the charge needs an entry that is not there yet.
-#[inline]
-fn is_new(charge: &Charge<'_>, location: &Location, spends: &dyn Fn(&Charge<'_>) -> bool) -> bool {
-    location.position.is_none() && spends(charge)
 }

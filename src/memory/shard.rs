@@ -29,9 +29,6 @@ pub(super) struct MemoryShard {
     index: Index,
 }
 
-/// The maximum number of keys in a shard. Chance never brings so many together.
-const MAX_SHARD_KEYS: usize = u16::MAX as usize;
-
 /// The number of entries that a new key checks for expiry.
 const SWEEP_ENTRIES: usize = 2;
 /// The number of entries that an eviction compares. A shard rarely holds more.
@@ -47,7 +44,6 @@ pub(super) enum Eviction {
 }
 
 impl MemoryShard {
-    #[inline]
     pub(super) fn position(&self, id: EntryId) -> Option<usize> {
         let entries = self.entries.as_slice();
         self.index.find(id.low, entries.len(), |at| entries[at].id == id.low)
@@ -58,7 +54,6 @@ impl MemoryShard {
     ///
     /// A thread may wait for longer than a window between its reading of the clock and the lock. Then
     /// `now` would look like a clock that was set back, so the clock is read again.
-    #[inline]
     pub(super) fn time(
         &self,
         position: Option<usize>,
@@ -88,7 +83,7 @@ impl MemoryShard {
             self.entries.reserve_exact(position / 16 + 1);
         }
         self.entries.push(ShardEntry { id: id.low, rank: Rank::default(), state });
-        self.index.put(position, id.low, |at| self.entries[at].id);
+        self.index.put(position, id.low);
         // A new state has nothing on the heap.
         usage.resize(before, self.bytes());
         usage.add_key();
@@ -98,17 +93,15 @@ impl MemoryShard {
     /// Removes an entry. The last entry moves to its position.
     pub(super) fn remove(&mut self, position: usize, usage: &Usage) -> KeyState {
         let (before, last) = (self.bytes(), self.entries.len() - 1);
-        self.index.remove(position, self.entries[position].id);
-        self.index.remove(last, self.entries[last].id);
         let state = self.entries.swap_remove(position).state;
         if position < last {
-            self.index.put(position, self.entries[position].id, |at| self.entries[at].id);
+            self.index.put(position, self.entries[position].id);
         }
         // If bytes are short, the place is freed at once.
         let spare = if usage.allows(0) { self.entries.len().max(8) } else { 0 };
         if self.entries.capacity() > 4 * spare {
             self.entries.shrink_to(self.entries.len() + spare);
-            self.index.shrink(|at| self.entries[at].id);
+            self.index.shrink(self.entries.len());
         }
         usage.resize(before + state.heap_bytes(), self.bytes());
         usage.remove_key();
@@ -163,9 +156,7 @@ impl MemoryShard {
     pub(super) fn fits(&self, new_keys: usize, usage: &Usage, expected: usize) -> bool {
         let unused = self.entries.capacity() - self.entries.len();
         let growth = if unused >= new_keys { 0 } else { new_keys * 2 * size_of::<ShardEntry>() };
-        self.entries.len() + new_keys <= MAX_SHARD_KEYS
-            && usage.allows(growth)
-            && usage.has_room_for_keys(expected + new_keys)
+        usage.allows(growth) && usage.has_room_for_keys(expected + new_keys)
     }
 
     /// Checks a few entries from `start` on, and drops those that have expired.
@@ -213,7 +204,6 @@ const _: () = assert!(CLASSES <= 1 << (u64::BITS - TIME_BITS), "a rank has room 
 
 impl Rank {
     /// Creates the rank of a key that has this standing after a check at `now`.
-    #[inline]
     pub(super) fn new(standing: &Standing, now: Timestamp) -> Self {
         let Standing { limit, remaining, next_after, .. } = *standing;
         let spent = limit.saturating_sub(remaining);
@@ -346,15 +336,6 @@ mod tests {
             shard.remove(0, &usage);
             assert_eq!(shard.entries.capacity(), shard.len());
         }
-    }
-
-    /// The index has 16 bits for a position.
-    #[test]
-    fn a_shard_has_room_for_65535_keys() {
-        let (mut shard, usage) = (MemoryShard::default(), Usage::new(1_000_000, usize::MAX));
-        add_keys(&mut shard, &usage, MAX_SHARD_KEYS as u64 - 2);
-        assert!(shard.fits(2, &usage, 0));
-        assert!(!shard.fits(3, &usage, 0));
     }
 
     /// New keys fit if the bytes do of the places that they need, and of those that a shard adds in reserve.

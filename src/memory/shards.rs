@@ -75,14 +75,12 @@ impl Shards {
         size_of_val::<[AlignedShard]>(&self.shards)
     }
 
-    #[inline]
     pub(super) fn shard_of(&self, id: EntryId) -> usize {
         id.high as usize & (self.shards.len() - 1)
     }
 
     /// Locks a shard. A panic under the lock leaves no incomplete change behind, so a poisoned lock
     /// is used like any other.
-    #[inline]
     pub(super) fn lock(&self, number: usize) -> MutexGuard<'_, MemoryShard> {
         self.shards[number].0.lock()
     }
@@ -93,7 +91,6 @@ impl Shards {
     /// keys fit: expired ones, in this shard and in some others, and then live ones. If all of them
     /// have to stay or are in shards that are in use, the store holds more than its maximum until the
     /// next new key comes.
-    #[cold]
     pub(super) fn make_room(&self, own: &mut MemoryShard, new: NewKeys<'_>) {
         own.sweep(new.start(), new.now, new.keep, &self.usage);
         if self.fits(own, &new) {

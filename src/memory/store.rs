@@ -96,26 +96,22 @@ impl MemoryStore {
     }
 
     /// Decides a check now.
-    #[inline]
     pub(crate) fn acquire(&self, charges: &[Charge<'_>]) -> StoreReply {
         self.call_at(Request::Acquire(charges), self.0.clock.now())
     }
 
     /// Executes a request at `time`.
-    #[inline]
     pub(crate) fn call_at(&self, request: Request<'_>, time: Timestamp) -> StoreReply {
         let charges = execute(&self.0, request, time);
         StoreReply { time, source: Source::Local, charges }
     }
 
     /// Returns a name for the standing of this charge, which is unique in this process.
-    #[inline]
     pub(crate) fn name(&self, charge: &Charge<'_>) -> u128 {
         self.0.secret.entry(charge).to_u128()
     }
 
     /// Decides a charge with this [`name`](Self::name), which is alone in its check.
-    #[inline]
     pub(crate) fn acquire_named(
         &self,
         name: u128,
@@ -123,6 +119,14 @@ impl MemoryStore {
         now: Timestamp,
     ) -> ChargeReply {
         decide_entry(&self.0, EntryId::from_u128(name), charge, now, Mode::Acquire)
+    }
+
+    /// Returns how many units of a key are outstanding at `now`, also beyond the limit.
+    pub(crate) fn outstanding(&self, charge: &Charge<'_>, now: Timestamp) -> u64 {
+        let id = self.0.secret.entry(charge);
+        let mut shard = self.0.lock(self.0.shard_of(id));
+        let position = shard.position(id);
+        position.map_or(0, |position| shard.entry(position).state.outstanding(now))
     }
 
     /// Releases the units in flight of a receipt. Nothing reads a reply to it, so it reads no clock and computes no

@@ -86,7 +86,7 @@ use crate::{
 /// contains neither keys nor addresses:
 ///
 /// ```text
-/// INFO plimsoll: api 100/min sliding-log; store memory (1,000,000 keys, 256 MiB)
+/// INFO plimsoll: api 100/min sliding-log; store memory (1000000 keys, 256 MiB)
 /// ```
 ///
 /// Install the subscriber before the layer is added to a router. Clones of a layer emit one event

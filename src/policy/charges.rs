@@ -44,11 +44,15 @@ impl<'p> Charges<'p> {
 
     /// Returns the charges with a [`Policy`](crate::Policy) handle of their own.
     #[must_use]
-    pub(crate) fn into_owned(self) -> Charges<'static> {
+    pub fn into_owned(self) -> Charges<'static> {
+        self.map(Charge::into_owned)
+    }
+
+    fn map<'q>(self, change: impl Fn(Charge<'p>) -> Charge<'q>) -> Charges<'q> {
         Charges(match self.0 {
-            ChargeList::One(charge) => ChargeList::One(charge.into_owned()),
+            ChargeList::One(charge) => ChargeList::One(change(charge)),
             ChargeList::Several(charges) => {
-                ChargeList::Several(charges.into_iter().map(Charge::into_owned).collect())
+                ChargeList::Several(charges.into_iter().map(change).collect())
             }
         })
     }
@@ -61,25 +65,20 @@ impl<'p> Charges<'p> {
     /// Sets what happens when the store cannot answer, for charges for which it is not set.
     #[must_use]
     pub fn or_on_failure(self, on_failure: OnFailure) -> Self {
-        Self(match self.0 {
-            ChargeList::One(charge) => ChargeList::One(charge.or_on_failure(on_failure)),
-            ChargeList::Several(charges) => {
-                let charges = charges.into_iter().map(|charge| charge.or_on_failure(on_failure));
-                ChargeList::Several(charges.collect())
-            }
-        })
+        self.map(|charge| charge.or_on_failure(on_failure))
     }
 
     /// Returns an error if there are more than [`MAX`](Self::MAX) charges, or if one name has two quotas.
-    #[inline]
     pub(crate) fn validate(&self) -> Result<(), Error> {
         if self.len() > Self::MAX {
             return Err(too_many());
         }
-        match first_pair(self, contradict) {
-            None => Ok(()),
-            Some((one, other)) => Err(two_quotas(one, other)),
+        for (index, one) in self.iter().enumerate() {
+            if let Some(other) = self[index + 1..].iter().find(|other| contradict(one, other)) {
+                return Err(two_quotas(one, other));
+            }
         }
+        Ok(())
     }
 
     /// Returns the treatment of the request if this check fails.
@@ -95,14 +94,16 @@ impl<'p> Charges<'p> {
             self.as_mut_slice()[position].add(&charge);
             return position;
         }
-        self.0 = match mem::take(self).0 {
-            ChargeList::One(first) => ChargeList::Several(vec![first, charge]),
-            ChargeList::Several(charges) if charges.is_empty() => ChargeList::One(charge),
+        match mem::take(self).0 {
+            ChargeList::One(first) => self.0 = ChargeList::Several(vec![first, charge]),
+            ChargeList::Several(charges) if charges.capacity() == 0 => {
+                self.0 = ChargeList::One(charge);
+            }
             ChargeList::Several(mut charges) => {
                 charges.push(charge);
-                ChargeList::Several(charges)
+                self.0 = ChargeList::Several(charges);
             }
-        };
+        }
         self.len() - 1
     }
 
@@ -115,14 +116,12 @@ impl<'p> Charges<'p> {
 }
 
 impl Default for Charges<'_> {
-    #[inline]
     fn default() -> Self {
         Self(ChargeList::Several(Vec::new()))
     }
 }
 
 impl<'p> From<Charge<'p>> for Charges<'p> {
-    #[inline]
     fn from(charge: Charge<'p>) -> Self {
         Self(ChargeList::One(charge))
     }
@@ -130,17 +129,12 @@ impl<'p> From<Charge<'p>> for Charges<'p> {
 
 impl<'p, const N: usize> From<[Charge<'p>; N]> for Charges<'p> {
     fn from(charges: [Charge<'p>; N]) -> Self {
-        if N > 1 { Self::from(Vec::from(charges)) } else { charges.into_iter().collect() }
+        charges.into_iter().collect()
     }
 }
 
 impl<'p> From<Vec<Charge<'p>>> for Charges<'p> {
-    /// Keeps the vector as it is, unless charges have to be summed. `benches/check.rs` (three
-    /// policies in one check) shows what this saves.
     fn from(charges: Vec<Charge<'p>>) -> Self {
-        if charges.len() <= Self::MAX && first_pair(&charges, are_one).is_none() {
-            return Self(ChargeList::Several(charges));
-        }
         charges.into_iter().collect()
     }
 }
@@ -148,7 +142,11 @@ impl<'p> From<Vec<Charge<'p>>> for Charges<'p> {
 impl<'p> FromIterator<Charge<'p>> for Charges<'p> {
     /// Stops after the first charge beyond [`MAX`](Self::MAX).
     fn from_iter<T: IntoIterator<Item = Charge<'p>>>(charges: T) -> Self {
-        let mut summed = Self::default();
+        let charges = charges.into_iter();
+        let mut summed = match charges.size_hint().0 {
+            0 | 1 => Self::default(),
+            expected => Self(ChargeList::Several(Vec::with_capacity(expected.min(Self::MAX)))),
+        };
         for charge in charges {
             summed.add(charge);
             if summed.len() > Self::MAX {
@@ -175,28 +173,12 @@ impl<'p> IntoIterator for Charges<'p> {
 impl<'p> Deref for Charges<'p> {
     type Target = [Charge<'p>];
 
-    #[inline]
     fn deref(&self) -> &[Charge<'p>] {
         match &self.0 {
             ChargeList::One(charge) => slice::from_ref(charge),
             ChargeList::Several(charges) => charges,
         }
     }
-}
-
-/// Returns the first two charges that `are` so.
-fn first_pair<'c, 'p>(
-    charges: &'c [Charge<'p>],
-    are: impl Fn(&Charge<'p>, &Charge<'p>) -> bool,
-) -> Option<(&'c Charge<'p>, &'c Charge<'p>)> {
-    let mut others = charges;
-    while let [charge, rest @ ..] = others {
-        if let Some(other) = rest.iter().find(|other| are(charge, other)) {
-            return Some((charge, other));
-        }
-        others = rest;
-    }
-    None
 }
 
 /// Returns whether two charges are added up.
@@ -214,9 +196,10 @@ fn have_two_quotas(one: &Charge<'_>, other: &Charge<'_>) -> bool {
 /// Returns whether two charges cannot be in one check: they have two policies of one name, or two quotas for
 /// one key. The store would count both limits together.
 fn contradict(one: &Charge<'_>, other: &Charge<'_>) -> bool {
-    match one.policy().is_clone_of(other.policy()) {
-        true => one.key() == other.key() && have_two_quotas(one, other),
-        false => one.policy() == other.policy(),
+    if one.policy().is_clone_of(other.policy()) {
+        one.key() == other.key() && have_two_quotas(one, other)
+    } else {
+        one.policy() == other.policy()
     }
 }
 

@@ -9,6 +9,8 @@ use std::sync::{
 use metrics::{Counter, Key, Level, Metadata, Recorder};
 use tokio::time::Instant;
 
+use crate::sync::Mutex;
+
 /// A comparison of a policy on [trial](crate::Charge::trial) with the live charges of the same checks:
 /// the number of checks by the verdict of each. [`Policy::trial_counts`](crate::Policy::trial_counts)
 /// returns it.
@@ -29,19 +31,15 @@ pub struct TrialCounts {
     pub denied_by_both: u64,
 }
 
-/// The counters of one policy. The names of its metrics are made once, so that counting does not allocate.
-/// Without the feature `metrics` there are none.
+/// The counters of one policy. The names of its decisions in the metrics are made once, so that counting does not
+/// allocate. Without the feature `metrics` there are none.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    /// The checks with a trial, by the [verdicts](Verdicts::index).
-    trials: [AtomicU64; 4],
+    trials: Mutex<TrialCounts>,
     /// The samples of the denials by live charges, and by shadows and trials.
     denials: [EventSample; 2],
     #[cfg(feature = "metrics")]
     outcomes: [Key; 5],
-    /// Few policies are on trial.
-    #[cfg(feature = "metrics")]
-    trial_names: OnceLock<[Key; 4]>,
 }
 
 /// The last event of one kind, such as a denial, and the number of such cases since then.
@@ -89,25 +87,19 @@ pub(crate) struct Verdicts {
     pub(crate) trial_allows: bool,
 }
 
-impl Verdicts {
-    /// All verdicts, in the order of their numbers.
-    const EACH: [Self; 4] = [
-        Self { live_allows: false, trial_allows: false },
-        Self { live_allows: false, trial_allows: true },
-        Self { live_allows: true, trial_allows: false },
-        Self { live_allows: true, trial_allows: true },
-    ];
-
-    fn index(self) -> usize {
-        2 * usize::from(self.live_allows) + usize::from(self.trial_allows)
-    }
-}
-
 impl Counters {
     /// Counts a check with a trial of the policy `name`.
     pub(crate) fn count_trial(&self, name: &str, verdicts: Verdicts) {
-        self.trials[verdicts.index()].fetch_add(1, Relaxed);
-        self.add_to_trial(name, verdicts, 1);
+        let mut counts = self.trials.lock();
+        let count = match (verdicts.live_allows, verdicts.trial_allows) {
+            (true, true) => &mut counts.allowed_by_both,
+            (true, false) => &mut counts.allowed_by_live_only,
+            (false, true) => &mut counts.allowed_by_trial_only,
+            (false, false) => &mut counts.denied_by_both,
+        };
+        *count += 1;
+        drop(counts);
+        add_to_trial(name, verdicts, 1);
     }
 
     /// Returns the sample of the denials by live charges, or by shadows and trials.
@@ -116,16 +108,30 @@ impl Counters {
     }
 
     pub(super) fn trial_counts(&self) -> TrialCounts {
-        let [denied_by_both, allowed_by_trial_only, allowed_by_live_only, allowed_by_both] =
-            Verdicts::EACH.map(|verdicts| self.trials[verdicts.index()].load(Relaxed));
-        TrialCounts { allowed_by_both, allowed_by_live_only, allowed_by_trial_only, denied_by_both }
+        *self.trials.lock()
     }
 
     /// Starts the counters of the policy `name` on trial at 0, as [`start`](Self::start) does.
     pub(crate) fn start_trial(&self, name: &str) {
-        Verdicts::EACH.into_iter().for_each(|verdicts| self.add_to_trial(name, verdicts, 0));
+        for (live_allows, trial_allows) in
+            [(true, true), (true, false), (false, true), (false, false)]
+        {
+            add_to_trial(name, Verdicts { live_allows, trial_allows }, 0);
+        }
     }
 }
+
+#[cfg(feature = "metrics")]
+fn add_to_trial(name: &str, verdicts: Verdicts, checks: u64) {
+    let [live, trial] = [verdicts.live_allows, verdicts.trial_allows]
+        .map(|allows| if allows { "allowed" } else { "denied" });
+    let policy = name.to_owned();
+    metrics::counter!("plimsoll_trials_total", "policy" => policy, "live" => live, "trial" => trial)
+        .increment(checks);
+}
+
+#[cfg(not(feature = "metrics"))]
+fn add_to_trial(_: &str, _: Verdicts, _: u64) {}
 
 #[cfg(feature = "metrics")]
 impl Counters {
@@ -139,12 +145,7 @@ impl Counters {
             let labels = [("policy", name.to_owned()), ("outcome", outcome.to_owned())];
             Key::from_parts("plimsoll_decisions_total", &labels)
         });
-        let counters = Self {
-            trials: Default::default(),
-            denials: Default::default(),
-            outcomes,
-            trial_names: OnceLock::new(),
-        };
+        let counters = Self { trials: Mutex::default(), denials: Default::default(), outcomes };
         counters.start();
         counters
     }
@@ -159,26 +160,8 @@ impl Counters {
     }
 
     /// Returns the counter of an outcome, by the number of its kind.
-    #[inline]
     pub(crate) fn register(&self, recorder: &dyn Recorder, kind: usize) -> Counter {
         recorder.register_counter(&self.outcomes[kind], &METADATA)
-    }
-
-    fn add_to_trial(&self, name: &str, verdicts: Verdicts, checks: u64) {
-        let verdict = |allows| if allows { "allowed" } else { "denied" };
-        metrics::with_recorder(|recorder| {
-            let names = self.trial_names.get_or_init(|| {
-                Verdicts::EACH.map(|Verdicts { live_allows, trial_allows }| {
-                    let labels = [
-                        ("policy", name.to_owned()),
-                        ("live", verdict(live_allows).to_owned()),
-                        ("trial", verdict(trial_allows).to_owned()),
-                    ];
-                    Key::from_parts("plimsoll_trials_total", &labels)
-                })
-            });
-            recorder.register_counter(&names[verdicts.index()], &METADATA).increment(checks);
-        });
     }
 }
 
@@ -188,12 +171,10 @@ static METADATA: Metadata<'static> = Metadata::new("plimsoll", Level::INFO, Some
 #[cfg(not(feature = "metrics"))]
 impl Counters {
     pub(crate) fn new(_: &str) -> Self {
-        Self { trials: Default::default(), denials: Default::default() }
+        Self { trials: Mutex::default(), denials: Default::default() }
     }
 
     pub(crate) fn start(&self) {}
-
-    fn add_to_trial(&self, _: &str, _: Verdicts, _: u64) {}
 }
 
 #[cfg(test)]

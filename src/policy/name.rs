@@ -37,7 +37,6 @@ impl Name {
     }
 
     /// Returns a hash of the name, which is the same in every process.
-    #[inline]
     pub(super) fn id(&self) -> u64 {
         self.id
     }
@@ -46,14 +45,12 @@ impl Name {
 impl Deref for Name {
     type Target = str;
 
-    #[inline]
     fn deref(&self) -> &str {
         &self.text
     }
 }
 
 impl PartialEq for Name {
-    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id && self.text == other.text
     }

@@ -72,7 +72,6 @@ pub(crate) struct FailurePolicy {
 
 impl FailurePolicy {
     /// Returns the treatment of a check, from the reactions of its charges that are not shadows.
-    #[inline]
     pub(super) fn of(binding: impl Iterator<Item = OnFailure>) -> Self {
         let mut binding = binding.peekable();
         let binds = binding.peek().is_some();

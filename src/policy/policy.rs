@@ -105,7 +105,6 @@ impl Policy {
 
     /// Returns the quota that is in force.
     #[must_use]
-    #[inline]
     pub fn quota(&self) -> Quota {
         self.0.quotas.quota()
     }
@@ -151,7 +150,7 @@ impl Policy {
     /// assert_eq!(api.charge("alice", 1).quota().limit(), 100);
     ///
     /// let listed = api.key_quotas();
-    /// assert_eq!((listed.len(), listed[0].until()), (1, tomorrow));
+    /// assert_eq!((listed.len(), listed[0].until), (1, tomorrow));
     /// assert!(api.remove_key_quota("acme"));
     /// assert_eq!(api.charge("acme", 1).quota().limit(), 100);
     /// # Ok::<(), plimsoll::Error>(())
@@ -166,7 +165,7 @@ impl Policy {
         quota: Quota,
         until: SystemTime,
     ) -> Result<(), Error> {
-        self.0.quotas.set_key(KeyQuota { key: key.into(), quota, until })
+        self.0.quotas.set_key(key.into(), quota, until)
     }
 
     /// Removes the [quota of a key](Self::set_key_quota). Returns whether the key had one.
@@ -182,7 +181,6 @@ impl Policy {
 
     /// Creates a [`Charge`] of `cost` units to `key`: one line of a check. A cost of 0 reads the
     /// standing of the key and spends nothing.
-    #[inline]
     pub fn charge(&self, key: impl Into<Key>, cost: u64) -> Charge<'_> {
         Charge::new(self, key.into(), cost)
     }
@@ -232,7 +230,6 @@ impl Policy {
 
 impl PartialEq for Policy {
     /// Compares the names: policies with the same name share their standings.
-    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.0.name == other.0.name
     }
@@ -316,7 +313,6 @@ enum Purpose {
 }
 
 impl<'p> Charge<'p> {
-    #[inline]
     pub(crate) fn new(policy: &'p Policy, key: Key, cost: u64) -> Self {
         let (quota, key_quota) = policy.0.quotas.of(&key);
         Self {
@@ -378,7 +374,6 @@ impl<'p> Charge<'p> {
     /// # }
     /// ```
     #[must_use]
-    #[inline]
     pub fn with_quota(mut self, quota: Quota) -> Self {
         self.quota = if self.has_key_quota { self.quota } else { quota };
         self.has_own_quota = true;
@@ -505,7 +500,6 @@ impl<'p> Charge<'p> {
     /// Returns whether this charge can deny its check: it is neither a [shadow](Self::shadow) nor a
     /// [trial](Self::trial).
     #[must_use]
-    #[inline]
     pub fn is_live(&self) -> bool {
         self.enforcement == Enforcement::Live
     }
@@ -518,7 +512,6 @@ impl<'p> Charge<'p> {
 
     /// Returns whether this is a [trial](Self::trial) charge.
     #[must_use]
-    #[inline]
     pub fn is_trial(&self) -> bool {
         self.enforcement == Enforcement::Trial && !self.quota.is_concurrent()
     }
@@ -531,7 +524,6 @@ impl<'p> Charge<'p> {
 
     /// Returns whether both charges have the same policy and key, and are both live, shadows or
     /// trials, so that they are decided as one.
-    #[inline]
     pub(crate) fn is_same_line(&self, other: &Self) -> bool {
         self.policy.is_clone_of(&other.policy)
             && self.enforcement == other.enforcement

@@ -24,6 +24,11 @@ pub(super) const MAX_WINDOW: Duration = Duration::from_secs(400 * 86_400);
 ///
 /// [`live_limits`]: crate::guide::live_limits
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "String", into = "String")
+)]
 #[non_exhaustive]
 pub enum Algorithm {
     /// Remembers every charge with its time: at most `limit` units in any window.
@@ -54,19 +59,19 @@ pub enum Algorithm {
 }
 
 /// The registry of the algorithms, one line each: the parameter if it has one, the name in the text
-/// of a quota, the number by which the Lua script knows it, the layout of its keys in Redis, and the
-/// type of its state.
+/// of a quota, the number by which the Lua script knows it, the layout of its keys in Redis, its Lua
+/// file, and the type of its state.
 ///
 /// A released number keeps its meaning, because instances of two releases share keys while a service
 /// is rolled out. A state that is stored in another way gets another layout.
 macro_rules! for_each_algorithm {
     ($callback:ident) => {
         $callback! {
-            SlidingLog {}, "sliding-log", 1, "l3", sliding_log::SlidingLog;
-            SlidingBuckets { 0: n }, "sliding-buckets", 2, "b3", sliding_buckets::SlidingBuckets;
-            SlidingCounter {}, "sliding-counter", 3, "c3", sliding_counter::SlidingCounter;
-            TokenBucket { burst: burst }, "token-bucket", 4, "t2", token_bucket::TokenBucket;
-            FixedWindow {}, "fixed-window", 5, "f3", fixed_window::FixedWindow;
+            SlidingLog {}, "sliding-log", 1, "l3", sliding_log: Ring;
+            SlidingBuckets { 0: n }, "sliding-buckets", 2, "b3", sliding_buckets: Ring;
+            SlidingCounter {}, "sliding-counter", 3, "c3", sliding_counter: Periods<1>;
+            TokenBucket { burst: burst }, "token-bucket", 4, "t2", token_bucket: TokenBucket;
+            FixedWindow {}, "fixed-window", 5, "f3", fixed_window: Periods<0>;
         }
     };
 }
@@ -75,7 +80,7 @@ pub(crate) use for_each_algorithm;
 macro_rules! names {
     ($(
         $name:ident { $($field:tt: $parameter:ident)? },
-        $text:literal, $number:literal, $layout:literal, $_state:ty;
+        $text:literal, $number:literal, $layout:literal, $_lua:ident: $_state:ty;
     )+) => {
         #[repr(u8)]
         enum Number {
@@ -88,7 +93,6 @@ macro_rules! names {
             pub const EACH: &[Self] = &[$(Self::from_parts($number, 1)),+];
 
             /// Returns the number by which the crate and its Lua script know the algorithm.
-            #[inline]
             pub(crate) const fn number(self) -> u8 {
                 match self {
                     $(Self::$name { .. } => Number::$name as u8,)+
@@ -96,7 +100,6 @@ macro_rules! names {
             }
 
             /// Returns the parameter, 0 if the algorithm has none.
-            #[inline]
             pub(crate) const fn parameter(self) -> u64 {
                 match self {
                     $(Self::$name { $($field: $parameter)? } => 0 $(+ $parameter as u64)?,)+
@@ -110,7 +113,6 @@ macro_rules! names {
             }
 
             /// Returns the algorithm of a number and a parameter that are known to be valid.
-            #[inline]
             pub(crate) const fn from_parts(number: u8, _parameter: u64) -> Self {
                 $(if number == Number::$name as u8 {
                     return Self::$name { $($field: { let $parameter = _parameter; $parameter as _ })? };
@@ -175,7 +177,6 @@ pub(crate) enum UnitsReturn {
 // No match of this file has an arm for all other algorithms, so the compiler names what a new one needs.
 impl Algorithm {
     /// Returns the time at which units return.
-    #[inline]
     pub(crate) const fn units_return(self) -> UnitsReturn {
         match self {
             Self::SlidingLog | Self::SlidingBuckets(_) => UnitsReturn::AfterWindow,

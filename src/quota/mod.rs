@@ -1,7 +1,6 @@
 //! Quotas: units per window, and the algorithm that counts them.
 
 mod algorithm;
-mod nearest;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod quota;
 mod text;

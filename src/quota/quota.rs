@@ -32,6 +32,11 @@ use crate::{clock::Timestamp, error::Error};
 /// # Ok::<(), plimsoll::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "String", into = "String")
+)]
 pub struct Quota {
     /// The limit, and above its 40 bits the lease in milliseconds, 0 if the quota is not leased.
     limit_and_lease: u64,
@@ -196,7 +201,6 @@ impl Quota {
 
     /// Returns whether the quota is a [concurrency limit](Self::concurrent).
     #[must_use]
-    #[inline]
     pub const fn is_concurrent(&self) -> bool {
         self.algorithm == Self::CONCURRENT
     }
@@ -309,7 +313,6 @@ impl Quota {
     /// # Ok::<(), plimsoll::Error>(())
     /// ```
     #[must_use]
-    #[inline]
     pub fn counted(&self) -> Self {
         match self.lease_millis() {
             0 => *self,
@@ -333,7 +336,6 @@ impl Quota {
 
     /// Returns the number of units per window.
     #[must_use]
-    #[inline]
     pub const fn limit(&self) -> u64 {
         self.limit_and_lease & Self::LIMIT_MASK
     }

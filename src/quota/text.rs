@@ -3,10 +3,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use super::{
-    Algorithm, Quota,
-    nearest::{nearest, nearest_algorithm, why_not},
-};
+use super::{Algorithm, Quota};
 use crate::error::{Error, ErrorKind};
 
 const FORM: &str = "LIMIT/WINDOW [ALGORITHM] [leased(TIME)], such as 100/min, 5/10s, \
@@ -38,15 +35,18 @@ const UNITS: [(&str, u64); 19] = [
     ("weeks", 604_800_000_000),
 ];
 
-/// The most words that are wrong in a text for which there is a right spelling.
-const MAX_WRONG: usize = 4;
-
 /// The mistake in the text of a quota.
 enum Mistake<'t> {
-    /// A word that is wrong, the reason, and the text with the word that was probably meant.
+    /// A word that is wrong, the reason, and the word that was probably meant.
     Word { word: &'t str, why: &'static str, nearest: Option<String> },
     /// A value that is out of range.
     Value(Error),
+}
+
+impl<'t> Mistake<'t> {
+    fn word(word: &'t str, why: &'static str) -> Self {
+        Self::Word { word, why, nearest: None }
+    }
 }
 
 impl From<Error> for Mistake<'_> {
@@ -68,79 +68,94 @@ impl FromStr for Quota {
         parse(text).map_err(|mistake| match mistake {
             Mistake::Value(error) => error,
             Mistake::Word { word, why, nearest } => {
-                // Without a digit of the text, it would mean another quota.
-                let digits = |text: &str| text.replace(|it: char| !it.is_ascii_digit(), "");
-                let is_same = |nearest: &String| digits(nearest) == digits(text);
-                let nearest = nearest.and_then(valid).filter(|it| it != text && is_same(it));
-                let nearest = nearest.map(|nearest| format!(" (did you mean {nearest:?}?)"));
-                let nearest = nearest.unwrap_or_default();
-                let message = format!(
-                    "quota is {text:?}, in which {word:?} {why}{nearest}, allowed is {FORM}"
-                );
+                let meant = nearest.map(|nearest| with_word(text, word, &nearest));
+                let meant = match meant.filter(|meant| parse(meant).is_ok()) {
+                    Some(meant) => format!(" (did you mean {meant:?}?)"),
+                    None => String::new(),
+                };
+                let message =
+                    format!("quota is {text:?}, in which {word:?} {why}{meant}, allowed is {FORM}");
                 Error::new(ErrorKind::Invalid, message)
             }
         })
     }
 }
 
-/// Returns a text in which each word that is wrong is replaced by the nearest right one, if that is a quota.
-fn valid(mut text: String) -> Option<String> {
-    for _ in 0..MAX_WRONG {
-        text = match parse(&text) {
-            Ok(_) => return Some(text),
-            Err(Mistake::Word { nearest, .. }) => nearest?,
-            Err(Mistake::Value(_)) => return None,
-        };
-    }
-    None
-}
-
 fn parse(text: &str) -> Result<Quota, Mistake<'_>> {
-    let wrong = |word, why, nearest: Option<String>| {
-        let nearest = nearest.map(|nearest| with_word(text, word, &nearest));
-        Mistake::Word { word, why, nearest }
-    };
     let mut words = text.split_ascii_whitespace().peekable();
     let rate = words.next().unwrap_or_default();
-    let units = |limit| {
-        number(&without(limit, '_'))
-            .ok_or_else(|| wrong(limit, "is not a limit", without_separators(limit)))
-    };
     if words.next_if_eq(&CONCURRENT).is_some() {
         // The constructor checks the limit.
-        let quota = Quota::new(units(rate)?, Quota::concurrent(1).window())?;
-        let quota = Quota::concurrent(quota.limit());
+        let counted = Quota::new(limit(rate)?, Quota::concurrent(1).window())?;
+        let quota = Quota::concurrent(counted.limit());
         let Some(word) = words.next() else { return Ok(quota) };
-        let expiry = time_in(word, "expires(").and_then(counted_duration);
-        let nearest = || nearest_time(word, "expires", "s");
-        let expiry = expiry.ok_or_else(|| wrong(word, "is not an expiry", nearest()))?;
+        let expiry = time_in(word, "expires(").ok_or(Mistake::word(word, "is not an expiry"))?;
         return match words.next() {
-            Some(word) => Err(wrong(word, "is a word too many", None)),
+            Some(word) => Err(Mistake::word(word, "is a word too many")),
             None => Ok(quota.expires(expiry)?),
         };
     }
-    let (limit, window) = rate.split_once('/').ok_or_else(|| Mistake::Word {
-        word: rate,
-        why: "is not LIMIT/WINDOW",
-        nearest: Some(in_one_word(text)),
+    let (units, window) = rate.split_once('/').ok_or(Mistake::word(rate, "is not LIMIT/WINDOW"))?;
+    let units = limit(units)?;
+    let length = duration(window).ok_or_else(|| {
+        let (count, unit) = count_of(window);
+        let nearest = nearest(unit, UNITS.map(|(name, _)| name));
+        let nearest = nearest.map(|unit| format!("{count}{unit}"));
+        Mistake::Word { word: window, why: "is not a window", nearest }
     })?;
-    let units = units(limit)?;
-    let length = duration(window)
-        .ok_or_else(|| wrong(window, "is not a window", nearest_duration(window)))?;
     let algorithm = match words.next_if(|word| !word.starts_with("lease")) {
-        Some(name) => Algorithm::from_text(name)
-            .ok_or_else(|| wrong(name, why_not(name), nearest_algorithm(name)))?,
+        Some(word) => Algorithm::from_text(word).ok_or_else(|| no_algorithm(word))?,
         None => Algorithm::default(),
     };
     let quota = Quota::new_with_algorithm(units, length, algorithm)?;
     let Some(word) = words.next() else { return Ok(quota) };
-    let lease = time_in(word, "leased(").and_then(counted_duration);
-    let nearest = || nearest_time(word, "leased", "ms");
-    let lease = lease.ok_or_else(|| wrong(word, "is not a lease", nearest()))?;
+    let lease = time_in(word, "leased(").ok_or(Mistake::word(word, "is not a lease"))?;
     match words.next() {
-        Some(word) => Err(wrong(word, "is a word too many", None)),
+        Some(word) => Err(Mistake::word(word, "is a word too many")),
         None => Ok(quota.leased(lease)?),
     }
+}
+
+fn limit(word: &str) -> Result<u64, Mistake<'_>> {
+    number(&word.replace('_', "")).ok_or(Mistake::word(word, "is not a limit"))
+}
+
+/// Returns why a word is not an algorithm with its parameter.
+fn no_algorithm(word: &str) -> Mistake<'_> {
+    let name = word.split('(').next().unwrap_or_default();
+    let has_parameter = |algorithm: &Algorithm| algorithm.to_string() != algorithm.name();
+    let known = Algorithm::EACH.iter().find(|algorithm| algorithm.name() == name);
+    if known.is_some_and(has_parameter) {
+        return Mistake::word(word, "needs a number in parentheses that is in its range");
+    }
+    let names = Algorithm::EACH.iter().map(|algorithm| algorithm.name());
+    let nearest = nearest(name, names).map(|nearest| word.replacen(name, nearest, 1));
+    Mistake::Word { word, why: "is not an algorithm", nearest }
+}
+
+/// Returns the candidate that `word` is most likely to mean: the one with the fewest different letters, if at most a
+/// third of them differ. The case of the letters and `_` for `-` make no difference.
+fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    let word = word.to_ascii_lowercase().replace('_', "-");
+    let changes = candidates.into_iter().map(|other| (distance(&word, other), other));
+    let near = changes
+        .filter(|(changes, other)| *changes < other.len() && *changes <= (other.len() / 3).max(1));
+    near.min_by_key(|(changes, _)| *changes).map(|(_, other)| other)
+}
+
+/// Returns the number of bytes to insert, remove or replace to turn one text into the other (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (index, byte) in one.bytes().enumerate() {
+        let mut diagonal = index;
+        row[0] = index + 1;
+        for (column, letter) in other.bytes().enumerate() {
+            let replaced = diagonal + usize::from(byte != letter);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
 }
 
 /// Reads the text of a quota, for [`Policy::new`](crate::Policy::new).
@@ -192,9 +207,10 @@ impl fmt::Display for Quota {
     }
 }
 
-/// Returns the text between the parentheses of `leased(..)` or `expires(..)`.
-fn time_in<'w>(word: &'w str, prefix: &str) -> Option<&'w str> {
-    word.strip_prefix(prefix)?.strip_suffix(')')
+/// Returns the time between the parentheses of `leased(..)` or `expires(..)`: a number and a unit.
+fn time_in(word: &str, prefix: &str) -> Option<Duration> {
+    let time = word.strip_prefix(prefix)?.strip_suffix(')')?;
+    duration(time).filter(|_| time.starts_with(|first: char| first.is_ascii_digit()))
 }
 
 /// Returns a text with another word in the place of `word`, which is a part of the text.
@@ -203,53 +219,13 @@ fn with_word(text: &str, word: &str, other: &str) -> String {
     [&text[..start], other, &text[start + word.len()..]].concat()
 }
 
-/// Returns the text with a rate in one word: `100 / min`, `100 per min`.
-fn in_one_word(text: &str) -> String {
-    let words: Vec<_> = text.split_ascii_whitespace().collect();
-    let word = words.join(" ").replace(" per ", "/").replace(" / ", "/").replace(" /", "/");
-    word.replace("/ ", "/")
+/// Splits a duration into its number, which may be left out, and its unit.
+fn count_of(text: &str) -> (&str, &str) {
+    text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
 }
 
-fn without(limit: &str, separator: char) -> String {
-    limit.replace(separator, "")
-}
-
-/// Returns a number without the separators of thousands that people write. A point may be that of a decimal.
-fn without_separators(limit: &str) -> Option<String> {
-    let separator = limit.chars().find(|it| matches!(it, ',' | '\''))?;
-    let mut groups = limit.split(separator);
-    let is_first = groups.next().is_some_and(|first| (1..=3).contains(&first.len()));
-    (is_first && groups.all(|group| group.len() == 3)).then(|| without(limit, separator))
-}
-
-/// Returns the right spelling of a window.
-fn nearest_duration(window: &str) -> Option<String> {
-    let digits = window.bytes().take_while(u8::is_ascii_digit).count();
-    let (count, unit) = window.split_at(digits);
-    let nearest = nearest(unit, &UNITS.map(|(name, _)| name))?;
-    Some(format!("{count}{nearest}"))
-}
-
-/// Returns the right spelling of a lease or an expiry. A number alone gets the unit.
-fn nearest_time(word: &str, name: &str, unit: &str) -> Option<String> {
-    let (_, time) = word.split_once('(')?;
-    let time = time.trim_end_matches(')');
-    let time = match number(time) {
-        Some(_) => format!("{time}{unit}"),
-        None => time.to_owned(),
-    };
-    counted_duration(&time).map(|_| format!("{name}({time})"))
-}
-
-/// Parses a number and a unit.
-fn counted_duration(text: &str) -> Option<Duration> {
-    text.starts_with(|first: char| first.is_ascii_digit()).then(|| duration(text))?
-}
-
-/// Parses a number, which may be left out, and a unit.
 fn duration(text: &str) -> Option<Duration> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (count, unit) = text.split_at(digits);
+    let (count, unit) = count_of(text);
     let count = if count.is_empty() { 1 } else { number(count)? };
     let (_, unit) = UNITS.iter().find(|(name, _)| *name == unit)?;
     Some(Duration::from_micros(count.saturating_mul(*unit)))
@@ -271,39 +247,81 @@ fn number(digits: &str) -> Option<u64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
-/// Quotas and algorithms as serialized data.
-#[cfg(feature = "serde")]
-mod serialized {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+impl From<Quota> for String {
+    fn from(quota: Quota) -> Self {
+        quota.to_string()
+    }
+}
 
-    use super::{Algorithm, Error, Quota};
+impl From<Algorithm> for String {
+    fn from(algorithm: Algorithm) -> Self {
+        algorithm.to_string()
+    }
+}
 
-    const ALGORITHMS: &str = "sliding-log, sliding-buckets(N), sliding-counter, \
-                              token-bucket(BURST), fixed-window";
+/// Reads the name of an algorithm, with its parameter in parentheses.
+impl TryFrom<String> for Algorithm {
+    type Error = Error;
 
-    impl Serialize for Quota {
-        fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-            to.collect_str(self)
+    fn try_from(text: String) -> Result<Self, Error> {
+        Self::from_text(&text).ok_or_else(|| Error::invalid("algorithm", text, ALGORITHMS))
+    }
+}
+
+const ALGORITHMS: &str =
+    "sliding-log, sliding-buckets(N), sliding-counter, token-bucket(BURST), fixed-window";
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_testing::seed;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NAMES: &[&str] =
+        &["sliding-log", "sliding-buckets", "sliding-counter", "token-bucket", "fixed-window"];
+
+    /// Returns the distance by its definition: the shortest of all ways.
+    fn shortest(one: &[u8], other: &[u8]) -> usize {
+        let (([first, one_rest @ ..], [second, other_rest @ ..]), true) =
+            ((one, other), !one.is_empty() && !other.is_empty())
+        else {
+            return one.len() + other.len();
+        };
+        let replaced = shortest(one_rest, other_rest) + usize::from(first != second);
+        replaced.min(1 + shortest(one_rest, other)).min(1 + shortest(one, other_rest))
+    }
+
+    #[test]
+    fn a_distance_is_the_number_of_changes_of_the_shortest_way() {
+        let name = "a_distance_is_the_number_of_changes_of_the_shortest_way";
+        let words = ("[a-c]{0,5}", "[a-c]{0,5}");
+        seed::property(name, ProptestConfig::with_cases(500), words, |(one, other)| {
+            prop_assert_eq!(distance(&one, &other), shortest(one.as_bytes(), other.as_bytes()));
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn a_name_is_found_if_at_most_a_third_of_its_letters_are_wrong() {
+        assert_eq!(nearest("xxxing-xxx", ["sliding-log"]), None);
+        for name in NAMES {
+            for wrong in 0..name.len() {
+                let word = format!("{}{}", "?".repeat(wrong), &name[wrong..]);
+                let expected = (wrong <= name.len() / 3).then_some(*name);
+                assert_eq!(nearest(&word, NAMES.iter().copied()), expected, "{word}");
+            }
         }
     }
 
-    impl<'de> Deserialize<'de> for Quota {
-        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-            String::deserialize(from)?.parse().map_err(D::Error::custom)
+    #[test]
+    fn short_words_are_found_only_if_something_of_them_is_right() {
+        let units = ["s", "ms", "min", "hour"];
+        for (word, unit) in
+            [("S", Some("s")), ("mz", Some("ms")), ("mim", Some("min")), ("x", None)]
+        {
+            assert_eq!(nearest(word, units), unit, "{word}");
         }
-    }
-
-    impl Serialize for Algorithm {
-        fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-            to.collect_str(self)
-        }
-    }
-
-    impl<'de> Deserialize<'de> for Algorithm {
-        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-            let text = String::deserialize(from)?;
-            Self::from_text(&text)
-                .ok_or_else(|| D::Error::custom(Error::invalid("algorithm", text, ALGORITHMS)))
-        }
+        assert_eq!(nearest("our", units), Some("hour"));
     }
 }

@@ -1,22 +1,18 @@
 //! The backends: one server, or a cluster.
 
-use std::borrow::Cow;
-
 use redis::RedisError;
 
 use super::{
     cluster::Cluster,
     config::{RedisConfig, Servers},
     connection::{Connector, Pool, SentinelConnector, ServerConnector},
-    error::{Failure, Place},
-    key_name,
+    error::Failure,
     script::ScriptCall,
-    wire::{CallReply, WireCharge, WireCheck},
+    wire::{self, CallReply, WireCharge, WireCheck},
 };
-use crate::store::NodeId;
+use crate::{error::Error, store::NodeId};
 
 /// The server or the cluster on which the script runs.
-#[derive(Debug)]
 pub(super) enum Backend {
     Server(Box<Pool>),
     Cluster(Box<Cluster>),
@@ -50,7 +46,7 @@ impl Backend {
     pub(super) fn slot(&self, charge: &WireCharge) -> u16 {
         match self {
             Self::Server(_) => 0,
-            Self::Cluster(_) => key_name::slot(charge.key_name()),
+            Self::Cluster(_) => wire::slot(charge.key_name()),
         }
     }
 
@@ -69,40 +65,27 @@ impl Backend {
         slots.all(|slot| slot == first).then_some(first)
     }
 
-    /// Opens the connections to a single server, or asks a cluster for its nodes.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the server, or every node of the cluster, cannot be reached or refuses the
-    /// connection.
-    pub(super) async fn connect(&self) -> Result<(), Failure> {
-        match self {
-            Self::Server(pool) => pool.warm_up().await,
-            Self::Cluster(cluster) => cluster.refresh().await,
-        }
-    }
-
-    /// Returns the server that has the slot, for errors.
-    pub(super) fn place(&self, slot: u16) -> Place {
-        let address = match self {
-            Self::Server(pool) => pool.connector().address(),
-            Self::Cluster(cluster) => Some(cluster.topology().address(slot)),
-        };
-        Place { name: self.name(slot), address }
-    }
-
-    /// Returns the name of the server that has the slot, for [`Error::place`](crate::Error::place).
-    fn name(&self, slot: u16) -> Cow<'static, str> {
-        match self {
-            Self::Server(pool) => pool.connector().place().into(),
-            Self::Cluster(cluster) => {
-                match (cluster.node(slot).number(), cluster.topology().first_slot_of_owner(slot)) {
-                    (Some(number), Some(first)) => {
-                        format!("node {number} (slots from {first})").into()
-                    }
-                    _ => "cluster".into(),
-                }
+    /// Returns the error of a call for this slot. It names the server, unless the failure is one of this process.
+    pub(super) fn error(&self, slot: u16, failure: Failure) -> Error {
+        let is_of_server = !matches!(failure, Failure::NoRuntime);
+        let error = Error::from(failure);
+        let (error, address) = match self {
+            Self::Server(pool) => {
+                (error.with_place(pool.connector().place()), pool.connector().address())
             }
+            Self::Cluster(cluster) => {
+                let topology = cluster.topology();
+                let place = match (cluster.node(slot).number(), topology.first_slot_of_owner(slot))
+                {
+                    (Some(number), Some(first)) => format!("node {number} (slots from {first})"),
+                    _ => "cluster".to_owned(),
+                };
+                (error.with_place(place), Some(topology.address(slot)))
+            }
+        };
+        match address.filter(|_| is_of_server) {
+            Some(address) => error.with_note(&format!("the server is {address}")),
+            None => error,
         }
     }
 

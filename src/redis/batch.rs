@@ -8,12 +8,11 @@
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
-    fmt,
     future::poll_fn,
     io, mem,
     pin::{Pin, pin},
     slice,
-    sync::{Arc, MutexGuard, OnceLock},
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
     time::Duration,
 };
@@ -54,7 +53,7 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// A runner of the script that decides several checks of one slot in one call. It is cheap to
 /// clone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Batcher(Arc<BatcherShared>);
 
 struct BatcherShared {
@@ -147,7 +146,7 @@ impl Batcher {
     /// Returns the error of a call for the charges of one slot.
     pub(super) fn error(&self, slot: u16, check: &WireCheck, failure: Failure) -> Error {
         let policies = failure.policies_of_foreign_key(check);
-        let error = self.backend().place(slot).error(failure);
+        let error = self.backend().error(slot, failure);
         match policies {
             Some(policies) => error.with_note(&format!("the policy of the key is {policies}")),
             None => error,
@@ -195,7 +194,7 @@ impl Batcher {
 
     /// Moves a check into the queue if a call is in flight in its slot. Otherwise the caller sends it.
     fn start<'a>(&'a self, slot: u16, check: &mut WireCheck, sent_flag: &'a SentFlag) -> Start<'a> {
-        let mut queues = self.lock();
+        let mut queues = self.0.queues.lock();
         let Queues { by_slot, next_id } = &mut *queues;
         let queue = match by_slot.entry(slot) {
             Entry::Vacant(entry) => {
@@ -216,7 +215,7 @@ impl Batcher {
     /// before it has taken its checks, they are sent with the next batch.
     fn begin_batch(&self, slot: u16) {
         let Ok(runtime) = Handle::try_current() else { return };
-        let mut queues = self.lock();
+        let mut queues = self.0.queues.lock();
         if !queues.by_slot.get_mut(&slot).is_some_and(SlotQueue::begin_batch) {
             return;
         }
@@ -231,17 +230,13 @@ impl Batcher {
 
     /// Changes the queue of a slot, which is dropped when it is empty and no call is in flight.
     fn change<T: Default>(&self, slot: u16, change: impl FnOnce(&mut SlotQueue) -> T) -> T {
-        let mut queues = self.lock();
+        let mut queues = self.0.queues.lock();
         let Entry::Occupied(mut entry) = queues.by_slot.entry(slot) else { return T::default() };
         let result = change(entry.get_mut());
         if entry.get().calls_in_flight == 0 && entry.get().checks.is_empty() {
             entry.remove();
         }
         result
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queues> {
-        self.0.queues.lock()
     }
 }
 
@@ -358,12 +353,6 @@ fn task_ended() -> RedisError {
     io::Error::new(io::ErrorKind::Interrupted, "the task that sent the batch has ended").into()
 }
 
-impl fmt::Debug for BatcherShared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batcher").field("backend", &self.backend).finish_non_exhaustive()
-    }
-}
-
 /// The calls in flight and the queued checks of one slot. Checks are queued only while a call is in flight.
 struct SlotQueue {
     calls_in_flight: usize,
@@ -416,12 +405,11 @@ impl SlotQueue {
             self.unsent_batches = 0;
         }
         let waiting = self.charges.saturating_sub(MAX_BATCH_CHARGES * self.unsent_batches);
-        let is_time = match self.calls_in_flight {
-            0 => waiting > 0,
+        let begins = match self.calls_in_flight {
+            calls if calls == 0 || is_late => waiting > 0,
             1 => waiting >= SECOND_CALL_CHARGES,
             _ => waiting >= MAX_BATCH_CHARGES,
         };
-        let begins = is_time || (is_late && waiting > 0);
         if begins {
             self.calls_in_flight += 1;
             self.unsent_batches += 1;
@@ -466,7 +454,10 @@ mod tests {
     use super::*;
     use crate::{
         Policy,
-        redis::{RedisConfig, key_name::KeyNames, wire::WireCharge},
+        redis::{
+            RedisConfig,
+            wire::{KeyNames, WireCharge},
+        },
     };
 
     /// Appends checks of one charge. Their ids are all 0, because none is removed.

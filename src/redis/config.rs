@@ -108,8 +108,8 @@ impl RedisConfig {
     }
 
     /// Creates the default configuration for the server of the application's own [pool](bb8::Pool). The store
-    /// connects through the manager of the pool: with its address, user, password, certificates and
-    /// connection customizer.
+    /// connects through the manager of the pool: with its address, user, password, certificates and connection
+    /// customizer. The certificates of this configuration are not used.
     ///
     /// The store opens [`connections`](Self::connections) connections of its own, which the
     /// pool's `max_size` does not count. It never uses the connections that the application checks

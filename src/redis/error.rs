@@ -2,7 +2,6 @@
 //! without a reply.
 
 use std::{
-    borrow::Cow,
     io,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -11,12 +10,11 @@ use redis::{ErrorKind as Cause, RedisError, ServerErrorKind as Server};
 use tokio::time::Instant;
 
 use super::{
-    key_name,
     server_error::{
         FAILED_SCRIPT, FOREIGN_KEY, code_of, foreign_key, is_refused_in_script, quoted,
         server_error,
     },
-    wire::WireCheck,
+    wire::{self, WireCheck},
 };
 use crate::{
     error::{Effect, Error, ErrorKind},
@@ -39,15 +37,6 @@ pub(super) enum Failure {
     TimedOut(Effect),
     /// The request was made outside of a tokio runtime, where there are no timers. Nothing was sent.
     NoRuntime,
-}
-
-/// The server at which a request has failed.
-#[derive(Debug, Clone)]
-pub(super) struct Place {
-    /// The text of [`Error::place`].
-    pub(super) name: Cow<'static, str>,
-    /// Host and port, if they are known.
-    pub(super) address: Option<String>,
 }
 
 /// The destination to which a cluster node redirects a request.
@@ -87,6 +76,11 @@ impl Failure {
         }
     }
 
+    /// Returns the code of the server's error, or an empty text.
+    fn code(&self) -> &str {
+        if let Self::ServerError(error) = self { code_of(error) } else { "" }
+    }
+
     /// Returns the policies of the key that holds something else than the state of a limit, if one does:
     /// one policy, if the server has named the key, and otherwise those of the check.
     pub(super) fn policies_of_foreign_key(&self, check: &WireCheck) -> Option<String> {
@@ -98,7 +92,7 @@ impl Failure {
         let is_found = |name: &[u8]| found.is_none_or(|key| String::from_utf8_lossy(name) == key);
         let mut policies = Vec::new();
         for charge in check.charges().iter().filter(|charge| is_found(charge.key_name())) {
-            let policy = key_name::policy(charge.key_name());
+            let policy = wire::policy(charge.key_name());
             if !policies.contains(&policy) {
                 policies.push(policy);
             }
@@ -117,13 +111,8 @@ impl Failure {
         matches!(self, Self::ServerError(_) | Self::NotOurs)
             && self.redirect().is_none()
             && !self.calls_for_another_node()
-            && !self.is_busy_or_full()
-    }
-
-    /// Returns whether the server cannot serve the request for the time being.
-    fn is_busy_or_full(&self) -> bool {
-        let Self::ServerError(error) = self else { return false };
-        matches!(code_of(error), "BUSY" | "LOADING" | "MISCONF" | "OOM")
+            // For the time being.
+            && !matches!(self.code(), "BUSY" | "LOADING" | "MISCONF" | "OOM")
     }
 
     /// Returns whether the connection must be replaced.
@@ -132,7 +121,7 @@ impl Failure {
             Self::Unreachable(_) => true,
             // After a timeout the reply may still arrive, in its order.
             Self::Lost(error) => !error.is_timeout(),
-            Self::ServerError(error) => matches!(code_of(error), "READONLY" | "NOAUTH"),
+            Self::ServerError(_) => matches!(self.code(), "READONLY" | "NOAUTH"),
             // There may be one reply too many. Each later reply would then belong to another
             // request.
             Self::NotOurs => true,
@@ -143,14 +132,8 @@ impl Failure {
     /// Returns whether a node of a cluster cannot serve the request, so that another node may have
     /// taken over its slots. The request had no effect.
     pub(super) fn calls_for_another_node(&self) -> bool {
-        match self {
-            Self::Unreachable(_) => true,
-            Self::ServerError(error) => {
-                let code = code_of(error);
-                matches!(code, "CLUSTERDOWN" | "MASTERDOWN" | "READONLY" | "NOAUTH")
-            }
-            _ => false,
-        }
+        matches!(self, Self::Unreachable(_))
+            || matches!(self.code(), "CLUSTERDOWN" | "MASTERDOWN" | "READONLY" | "NOAUTH")
     }
 
     /// Returns whether the checks of a batch with this failure are sent again one by one. The batch
@@ -160,9 +143,8 @@ impl Failure {
     /// - a server that cannot write still decides the checks that are denied, because a denial
     ///   writes nothing.
     pub(super) fn may_spare_single_checks(&self) -> bool {
-        let Self::ServerError(error) = self else { return false };
         matches!(self.redirect(), Some(Redirect::Later))
-            || matches!(code_of(error), "OOM" | "MISCONF" | "READONLY")
+            || matches!(self.code(), "OOM" | "MISCONF" | "READONLY")
     }
 
     /// Returns the destination to which a cluster node redirects the request, if it does.
@@ -187,18 +169,6 @@ impl From<FlightError<Self>> for Failure {
                 let message = "the runtime ended before the operation did";
                 Self::Unreachable(io::Error::new(io::ErrorKind::Interrupted, message).into())
             }
-        }
-    }
-}
-
-impl Place {
-    /// Converts a failure at this server to an error that names it.
-    pub(super) fn error(self, failure: Failure) -> Error {
-        let is_of_server = !matches!(failure, Failure::NoRuntime);
-        let error = Error::from(failure).with_place(self.name);
-        match self.address.filter(|_| is_of_server) {
-            Some(address) => error.with_note(&format!("the server is {address}")),
-            None => error,
         }
     }
 }

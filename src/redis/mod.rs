@@ -6,7 +6,6 @@ mod cluster;
 mod config;
 mod connection;
 mod error;
-mod key_name;
 mod multi_slot;
 mod script;
 mod server_error;

@@ -211,7 +211,11 @@ impl SlotGroups {
                 Ok(None) => return effect,
                 Ok(Some(Ok((index, Ok(refunded))))) => {
                     self.time = self.time.max(refunded.time);
-                    self.groups[index].keep_standings(&refunded);
+                    // None, if the group has forgotten its replies.
+                    let replies = self.groups[index].replies.iter_mut();
+                    for (reply, refunded) in replies.zip(refunded.charges) {
+                        reply.standing = refunded.standing;
+                    }
                 }
                 Ok(Some(Ok((_, Err(failure))))) => {
                     telemetry::undo_failed();
@@ -232,7 +236,9 @@ impl SlotGroups {
         for index in 0..self.groups.len() {
             let options = if self.groups[index].is_trial { self.options } else { peek };
             if self.groups[index].replies.is_empty() && self.ask(index, options).await.is_err() {
-                self.groups[index].assume_unused();
+                let group = &mut self.groups[index];
+                let charges = group.check.charges().iter();
+                group.replies = charges.map(WireCharge::reply_of_full_key).collect();
             }
         }
     }
@@ -287,18 +293,6 @@ impl SlotGroup {
             self.replies.clear();
         }
         Some(WireCheck::new(charges))
-    }
-
-    /// Takes the standings from the reply to a refund of all charges.
-    fn keep_standings(&mut self, refunded: &StoreReply) {
-        for (reply, refunded) in self.replies.iter_mut().zip(&refunded.charges) {
-            reply.standing = refunded.standing;
-        }
-    }
-
-    fn assume_unused(&mut self) {
-        let charges = self.check.charges().iter();
-        self.replies = charges.map(WireCharge::reply_of_full_key).collect();
     }
 }
 

@@ -2,19 +2,19 @@
 
 use std::sync::LazyLock;
 
-use redis::{Cmd, Script, Value};
+use redis::{Cmd, Script};
 
 use super::{
     error::SentFlag,
-    wire::{self, CallReply, Operation, WireCheck},
+    wire::{self, Operation, WireCheck},
 };
 use crate::quota::for_each_algorithm;
 
-/// Joins the files of the script, each of which parses by itself. A function decides one charge; an algorithm is a branch in it with the Lua file that has the name of its module.
+/// Joins the files of the script, each of which parses by itself. A function decides one charge; an algorithm is a branch in it with its Lua file.
 macro_rules! join {
     ($(
         $_name:ident { $($_field:tt: $_parameter:ident)? },
-        $_text:literal, $number:literal, $_layout:literal, $module:ident::$_state:ident;
+        $_text:literal, $number:literal, $_layout:literal, $lua:ident: $_state:ty;
     )+) => {
         concat!(
             include_str!("../../lua/prelude.lua"),
@@ -24,7 +24,7 @@ macro_rules! join {
             include_str!("../../lua/release.lua"),
             $(
                 "if algorithm == ", $number, " then\n",
-                include_str!(concat!("../../lua/", stringify!($module), ".lua")),
+                include_str!(concat!("../../lua/", stringify!($lua), ".lua")),
                 "end\n",
             )+
             include_str!("../../lua/periods.lua"),
@@ -78,11 +78,6 @@ impl ScriptCall<'_> {
         }
         command
     }
-
-    /// Parses the reply. Returns `None` if it cannot be the script's reply to this call.
-    pub(super) fn parse(&self, value: &Value) -> Option<CallReply> {
-        wire::parse(self.operation, self.checks, value)
-    }
 }
 
 #[cfg(test)]
@@ -102,6 +97,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "2af4ad371fd2ab461a32d09f5670ca9875079891");
+        assert_eq!(*SHA, "11436bf6b90c5e2f5d60f563b92f98e72d2b4fd7");
     }
 }

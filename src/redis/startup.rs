@@ -1,7 +1,6 @@
 //! The start of a store: its first connection and its self-test.
 
 use std::{
-    fmt,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -18,9 +17,9 @@ use tokio::{
 use super::{
     backend::Backend,
     batch::Batcher,
-    error::{Failure, Place, SentFlag},
-    key_name::{self, KeyNames},
-    wire::{Operation, WireCharge, WireCheck},
+    cluster::Cluster,
+    error::{Failure, SentFlag},
+    wire::{self, KeyNames, Operation, WireCharge, WireCheck},
 };
 use crate::{
     error::{Effect, Error, ErrorKind},
@@ -100,7 +99,7 @@ impl Startup {
             let result = self_test.run().await;
             match &result {
                 Ok(()) => is_ready.store(true, Ordering::Release),
-                Err(failure) => telemetry::store_failed(&failure.clone().into()),
+                Err(failure) => telemetry::store_failed(&self_test.error(failure.clone())),
             }
             result
         }
@@ -108,7 +107,7 @@ impl Startup {
 
     fn last_failure(&self) -> Error {
         let error = match self.attempt.failure() {
-            Some(failure) => failure.into(),
+            Some(failure) => self.self_test.error(failure),
             None => Error::new(
                 ErrorKind::Unavailable,
                 "the store has no connection to Redis yet; nothing was charged",
@@ -119,24 +118,8 @@ impl Startup {
     }
 }
 
-impl fmt::Debug for Startup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Startup").field("is_ready", &self.is_ready).finish_non_exhaustive()
-    }
-}
-
-/// The failure of a [`SelfTest`], and the server at which it happened.
-#[derive(Debug, Clone)]
-pub(super) struct SelfTestFailure {
-    failure: Failure,
-    place: Place,
-}
-
-impl From<SelfTestFailure> for Error {
-    fn from(SelfTestFailure { failure, place }: SelfTestFailure) -> Self {
-        place.error(failure)
-    }
-}
+/// The failure of a [`SelfTest`], and the slot of the server at which it happened.
+pub(super) type SelfTestFailure = (u16, Failure);
 
 /// The most scratch keys that are tried to find one for each node of a cluster.
 const MAX_SCRATCH_KEYS: usize = 16_384;
@@ -148,7 +131,7 @@ type ScratchKeys = SmallVec<[WireCharge; 3]>;
 /// The script runs each of its commands, so a missing right, a wrong key pattern, a server that
 /// does not write, a server that is too old, and a node of a cluster that was addressed as a single
 /// server fail the self-test. The scratch keys have the configured prefix. The script deletes them.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct SelfTest {
     pub(super) batcher: Batcher,
     pub(super) key_names: KeyNames,
@@ -164,22 +147,23 @@ impl SelfTest {
     ///
     /// Returns an error if no server can be reached, or one of them refuses a command.
     pub(super) async fn run(&self) -> Result<(), SelfTestFailure> {
-        let backend = self.batcher.backend();
-        backend.connect().await.map_err(|failure| self.failure(0, failure))?;
-        match backend {
+        match self.batcher.backend() {
             Backend::Server(_) => {
                 // They are in different slots, in all but one of 16,384 cases: a single server takes them in one
                 // call, and a node of a cluster does not.
                 let keys = self.scratch_keys().take(2).map(|(_, key)| key);
                 self.try_keys(0, keys.collect()).await
             }
-            Backend::Cluster(_) => self.try_nodes().await,
+            Backend::Cluster(cluster) => {
+                cluster.refresh().await.map_err(|failure| (0, failure))?;
+                self.try_nodes(cluster).await
+            }
         }
     }
 
-    async fn try_nodes(&self) -> Result<(), SelfTestFailure> {
+    async fn try_nodes(&self, cluster: &Cluster) -> Result<(), SelfTestFailure> {
         let mut tests = JoinSet::new();
-        for (slot, key) in self.key_of_each_node() {
+        for (slot, key) in self.key_of_each_node(cluster) {
             let self_test = self.clone();
             tests.spawn(async move { self_test.try_keys(slot, smallvec![key]).await });
         }
@@ -188,7 +172,7 @@ impl SelfTest {
         while let Some(result) = tests.join_next().await {
             match result {
                 Ok(Ok(())) => has_passed = true,
-                Ok(Err(failed)) if failed.failure.is_refusal() => return Err(failed),
+                Ok(Err(failed)) if failed.1.is_refusal() => return Err(failed),
                 Ok(Err(failed)) => unreachable = Some(failed),
                 // The runtime is shutting down.
                 Err(_) => {}
@@ -205,12 +189,11 @@ impl SelfTest {
         let check = [WireCheck::new(keys)];
         let sent_flag = SentFlag::default();
         let result = self.batcher.call(slot, Operation::SelfTest, &check, &sent_flag).await;
-        result.map(drop).map_err(|failure| self.failure(slot, failure))
+        result.map(drop).map_err(|failure| (slot, failure))
     }
 
     /// Returns a scratch key for each node that has slots, and the slot of the key.
-    fn key_of_each_node(&self) -> Vec<(u16, WireCharge)> {
-        let Backend::Cluster(cluster) = self.batcher.backend() else { return Vec::new() };
+    fn key_of_each_node(&self, cluster: &Cluster) -> Vec<(u16, WireCharge)> {
         let mut untried = cluster.topology().owners();
         let mut keys = Vec::new();
         for (slot, key) in self.scratch_keys() {
@@ -229,11 +212,12 @@ impl SelfTest {
         let charges = (0..MAX_SCRATCH_KEYS).filter_map(|_| probe_charge());
         charges.map(|charge| {
             let key = WireCharge::new(&self.key_names, 0, &charge);
-            (key_name::slot(key.key_name()), key)
+            (wire::slot(key.key_name()), key)
         })
     }
 
-    fn failure(&self, slot: u16, failure: Failure) -> SelfTestFailure {
-        SelfTestFailure { failure, place: self.batcher.backend().place(slot) }
+    /// Returns the error of a self-test that has failed.
+    pub(super) fn error(&self, (slot, failure): SelfTestFailure) -> Error {
+        self.batcher.backend().error(slot, failure)
     }
 }

@@ -1,16 +1,15 @@
 //! The shared store, and the requests that it sends for [`Store`].
 
-use std::{sync::Arc, time::Instant};
+use std::{fmt, sync::Arc, time::Instant};
 
 use super::{
     RedisConfig,
     backend::Backend,
     batch::{Batcher, CallOptions},
     error::Failure,
-    key_name::{self, KeyNames},
     multi_slot,
     startup::{SelfTest, Startup},
-    wire::WireCheck,
+    wire::{self, KeyNames, WireCheck},
 };
 use crate::{
     clock::Timestamp,
@@ -23,10 +22,9 @@ use crate::{
 
 #[doc = include_str!("../../docs/links.md")]
 #[doc = include_str!("../../docs/redis.md")]
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RedisStore(Arc<StoreShared>);
 
-#[derive(Debug)]
 struct StoreShared {
     batcher: Batcher,
     key_names: KeyNames,
@@ -77,7 +75,7 @@ impl RedisStore {
         } else if runtime_with_timer().is_none() {
             return Err(Failure::NoRuntime.into());
         } else {
-            self_test.run().await?;
+            self_test.run().await.map_err(|failure| self_test.error(failure))?;
             None
         };
         Ok(Self(Arc::new(StoreShared {
@@ -161,6 +159,12 @@ fn backend(config: &RedisConfig) -> Result<Backend, Error> {
     Ok(Backend::new(config).map_err(Failure::ServerError)?)
 }
 
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RedisStore").field(&self.0.description).finish()
+    }
+}
+
 impl Store for RedisStore {
     fn call(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
         self.execute(request, deadline.map(|deadline| TimeLimit::at(deadline.into())))
@@ -190,9 +194,7 @@ impl Store for RedisStore {
     fn node(&self, charge: &Charge<'_>) -> NodeId {
         match self.0.batcher.backend() {
             Backend::Server(_) => NodeId::ONLY,
-            Backend::Cluster(cluster) => {
-                cluster.node(key_name::slot(&self.0.key_names.name(charge)))
-            }
+            Backend::Cluster(cluster) => cluster.node(wire::slot(&self.0.key_names.name(charge))),
         }
     }
 }

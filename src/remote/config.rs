@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(
             Resilience::default().description(),
             "deadline 50ms, breaker, deny cache, fallback the whole of each limit in memory \
-             (100,000 keys, 64 MiB)"
+             (100000 keys, 64 MiB)"
         );
         let five = Resilience::default().instances(5).deadline(Duration::from_millis(20));
         assert!(

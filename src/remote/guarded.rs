@@ -76,32 +76,21 @@ impl Guarded {
         }
     }
 
-    /// Executes a request, and waits no longer than `limit` for the store.
+    /// Executes a request, and waits no longer than `limit` for the store. A request that waits has a copy of the
+    /// charges.
     pub(super) fn call(
         &self,
         request: Request<'_>,
         origin: Origin,
         limit: Option<Duration>,
     ) -> Answer {
-        match self.send_copy(request, origin, limit) {
-            Step::Decided(reply) => Answer::ready(reply),
-            Step::Waits(call) => Answer::pending(async move { call.await.1 }),
-        }
-    }
-
-    /// Executes a request like [`call`](Self::call). A request that waits has a copy of the charges.
-    pub(super) fn send_copy(
-        &self,
-        request: Request<'_>,
-        origin: Origin,
-        limit: Option<Duration>,
-    ) -> Step<StoreCall<'static>> {
         match self.send(request, origin, limit) {
-            Step::Decided(reply) => Step::Decided(reply),
+            Step::Decided(reply) => Answer::ready(reply),
             Step::Waits(call) => {
                 let needed = call.call.operation.on(request.slice());
                 let charges = needed.map_or(&[][..], Request::slice);
-                Step::Waits(call.keeping(Charges::copy(charges)))
+                let call = call.keeping(Charges::copy(charges));
+                Answer::pending(async move { call.await.1 })
             }
         }
     }
@@ -326,8 +315,7 @@ impl<'p> StoreCall<'p> {
         self
     }
 
-    /// Returns the charges of a check, a peek or forced charges.
-    pub(super) fn charges(&self) -> &[Charge<'p>] {
+    fn charges(&self) -> &[Charge<'p>] {
         &self.call.charges
     }
 

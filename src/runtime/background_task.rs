@@ -20,17 +20,13 @@ use crate::sync::Mutex;
 /// A background task of a limiter, of which at most one runs at a time. The limiter
 /// [stops](Self::stop) it when it ends. A task that has ended, also with its runtime, can be started again.
 #[derive(Debug, Default)]
-pub(crate) struct BackgroundTask {
-    running: RunningFlag,
-    /// The task that was started last.
-    handle: Mutex<Handle>,
-}
+pub(crate) struct BackgroundTask(Mutex<TaskState>);
 
 #[derive(Debug, Default)]
-enum Handle {
+enum TaskState {
     #[default]
-    None,
-    Task(AbortHandle),
+    New,
+    Started(AbortHandle),
     Stopped,
 }
 
@@ -40,33 +36,30 @@ impl BackgroundTask {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        if self.is_running() {
+        let mut state = self.0.lock();
+        if matches!(*state, TaskState::Stopped) || state.is_running() {
             return;
         }
         let Some(runtime) = runtime_with_timer() else { return };
-        let mut handle = self.handle.lock();
-        if let Handle::Stopped = *handle {
-            return;
-        }
-        let Some(running) = self.running.set() else { return };
-        let task = task();
-        let task = runtime.spawn(async move {
-            let _running = running;
-            task.await;
-        });
-        *handle = Handle::Task(task.abort_handle());
+        *state = TaskState::Started(runtime.spawn(task()).abort_handle());
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        self.running.is_set()
+        self.0.lock().is_running()
     }
 
     /// Aborts the task, which cannot be started again.
     pub(crate) fn stop(&self) {
-        let handle = mem::replace(&mut *self.handle.lock(), Handle::Stopped);
-        if let Handle::Task(task) = handle {
+        let state = mem::replace(&mut *self.0.lock(), TaskState::Stopped);
+        if let TaskState::Started(task) = state {
             task.abort();
         }
+    }
+}
+
+impl TaskState {
+    fn is_running(&self) -> bool {
+        matches!(self, Self::Started(task) if !task.is_finished())
     }
 }
 
@@ -165,7 +158,7 @@ mod tests {
                 std::future::pending::<()>().await;
             });
             yield_now().await;
-            assert_eq!(task.running.is_set(), !is_stopped);
+            assert_eq!(task.is_running(), !is_stopped);
             task.stop();
             assert!(receiver.await.is_err(), "the task has ended");
         }

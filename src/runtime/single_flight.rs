@@ -26,7 +26,7 @@ pub(crate) enum FlightError<E> {
     Failed(E),
     /// The caller is outside of a tokio runtime with timers, so the operation cannot run.
     NoRuntime,
-    /// The runtime ended before the operation did, or the operation was stopped.
+    /// The runtime ended before the operation did.
     Interrupted,
 }
 
@@ -34,7 +34,6 @@ struct FlightState<E> {
     running: Option<RunningOperation<E>>,
     last: Option<Result<(), E>>,
     backoff: Backoff,
-    is_stopped: bool,
 }
 
 struct RunningOperation<E> {
@@ -104,10 +103,8 @@ impl<E: Clone + Send + Sync + 'static> SingleFlight<E> {
         F: Future<Output = Result<(), E>> + Send + 'static,
     {
         let mut state = self.state.lock();
-        if state.is_stopped {
-            return Err(FlightError::Interrupted);
-        }
-        if let Some(running) = state.running.as_ref().filter(|running| !running.has_ended()) {
+        // A task that has ended without a result has ended with its runtime.
+        if let Some(running) = state.running.as_ref().filter(|it| !it.task.is_finished()) {
             return Ok(running.result.clone());
         }
         if let Some(last) = &state.last
@@ -134,24 +131,6 @@ impl<E: Clone + Send + Sync + 'static> SingleFlight<E> {
     }
 }
 
-impl<E> SingleFlight<E> {
-    /// Aborts the operation, which cannot be started again.
-    pub(crate) fn stop(&self) {
-        let mut state = self.state.lock();
-        state.is_stopped = true;
-        if let Some(running) = state.running.take() {
-            running.task.abort();
-        }
-    }
-}
-
-impl<E> RunningOperation<E> {
-    /// Returns whether the task has ended without a result, together with its runtime.
-    fn has_ended(&self) -> bool {
-        self.result.has_changed().is_err()
-    }
-}
-
 impl<E> FlightState<E> {
     fn complete(&mut self, result: Result<(), E>, min_interval: Duration) {
         match &result {
@@ -164,13 +143,15 @@ impl<E> FlightState<E> {
 
 impl<E> Default for FlightState<E> {
     fn default() -> Self {
-        Self { running: None, last: None, backoff: Backoff::default(), is_stopped: false }
+        Self { running: None, last: None, backoff: Backoff::default() }
     }
 }
 
 impl<E> Drop for SingleFlight<E> {
     fn drop(&mut self) {
-        self.stop();
+        if let Some(running) = self.state.lock().running.take() {
+            running.task.abort();
+        }
     }
 }
 
@@ -336,13 +317,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_operation_that_was_stopped_does_not_start_again() {
+    async fn an_operation_ends_with_its_owner() {
         let (flight, counted) = (SingleFlight::new(), Arc::new(Counted::default()));
         flight.start(|| Arc::clone(&counted).run());
         sleep(SECOND / 4).await;
-        flight.stop();
-        let stopped = flight.run(|| Arc::clone(&counted).run()).await;
-        assert_eq!(stopped, Err(FlightError::Interrupted));
+        drop(flight);
         sleep(2 * SECOND).await;
         assert_eq!(counted.counts(), (1, 0));
     }

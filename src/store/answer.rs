@@ -1,7 +1,8 @@
 //! The answer of a store to a request.
 
 use std::{
-    fmt, mem,
+    fmt,
+    future::{Ready, ready},
     pin::Pin,
     task::{Context, Poll},
 };
@@ -36,16 +37,14 @@ pub struct Answer(Readiness);
 type ReplyFuture = Pin<Box<dyn Future<Output = Result<StoreReply, Error>> + Send>>;
 
 enum Readiness {
-    Ready(Result<StoreReply, Error>),
+    Ready(Ready<Result<StoreReply, Error>>),
     Pending(ReplyFuture),
-    Taken,
 }
 
 impl Answer {
     /// Creates an answer that is ready: a [`StoreReply`] or an [`Error`].
-    #[inline]
     pub fn ready(reply: Result<StoreReply, Error>) -> Self {
-        Self(Readiness::Ready(reply))
+        Self(Readiness::Ready(ready(reply)))
     }
 
     /// Creates the answer of a store that has to wait for its [`StoreReply`].
@@ -60,11 +59,10 @@ impl Answer {
     /// # Errors
     ///
     /// Returns the answer itself if it has to be awaited.
-    #[inline]
     pub fn now(self) -> Result<Result<StoreReply, Error>, Self> {
         match self.0 {
-            Readiness::Ready(reply) => Ok(reply),
-            Readiness::Pending(_) | Readiness::Taken => Err(self),
+            Readiness::Ready(reply) => Ok(reply.into_inner()),
+            Readiness::Pending(_) => Err(self),
         }
     }
 }
@@ -75,16 +73,10 @@ impl Future for Answer {
     /// # Panics
     ///
     /// Panics if polled again after it was ready.
-    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Readiness::Pending(future) = &mut self.0 {
-            return future.as_mut().poll(cx);
-        }
-        match mem::replace(&mut self.0, Readiness::Taken) {
-            Readiness::Ready(reply) => Poll::Ready(reply),
-            Readiness::Pending(_) | Readiness::Taken => {
-                panic!("answer polled after it was ready")
-            }
+        match &mut self.0 {
+            Readiness::Ready(reply) => Pin::new(reply).poll(cx),
+            Readiness::Pending(reply) => reply.as_mut().poll(cx),
         }
     }
 }
@@ -94,7 +86,6 @@ impl fmt::Debug for Answer {
         f.write_str(match self.0 {
             Readiness::Ready(_) => "Answer(ready)",
             Readiness::Pending(_) => "Answer(pending)",
-            Readiness::Taken => "Answer(taken)",
         })
     }
 }

@@ -3,7 +3,7 @@
 
 use super::Request;
 use crate::{
-    algorithm::{Block, KeyState, MemoryBudget, Refund},
+    algorithm::{At, Block, Demand, KeyState, Refund, Terms},
     clock::Timestamp,
     decision::{ChargeReply, Mark, ReceiptLine, Standing, Verdict},
     policy::Charge,
@@ -21,49 +21,30 @@ pub(crate) enum Mode {
 impl Mode {
     /// Returns whether a charge to a key that has spent nothing would spend something.
     pub(crate) fn spends(self, charge: &Charge<'_>) -> bool {
-        self.affordable(charge, charge.quota().capacity()) > 0
+        self.demand(charge).units(charge.quota().capacity()) > 0
     }
 
-    /// Returns how many units the charge takes if `free` units are free.
-    #[inline]
-    fn affordable(self, charge: &Charge<'_>, free: u64) -> u64 {
-        match self {
-            Self::Force => charge.cost(),
-            Self::Acquire | Self::Peek if charge.cost() <= free => {
-                charge.max_cost().min(available(charge, free))
-            }
-            Self::Acquire | Self::Peek => 0,
-        }
+    /// Returns the units that the charge asks for.
+    fn demand(self, charge: &Charge<'_>) -> Demand {
+        let terms = match self {
+            Self::Force => Terms::Force,
+            Self::Acquire | Self::Peek if charge.is_lease() => Terms::Lease,
+            Self::Acquire | Self::Peek => Terms::Use,
+        };
+        Demand { cost: charge.cost(), max_cost: charge.max_cost(), terms }
     }
 
     /// Spends the charge, unless too few units are free or it costs nothing.
-    #[inline]
     pub(crate) fn spend(
         self,
         charge: &Charge<'_>,
         state: &mut KeyState,
         at: At<'_>,
     ) -> ChargeReply {
-        let affordable = |free| self.affordable(charge, free);
-        let (units, mark, standing) =
-            state.spend(charge.quota(), at.now, charge.cost(), affordable, at.budget);
+        let (units, mark, standing) = state.spend(charge.quota(), self.demand(charge), at);
         let verdict = if units > 0 { Verdict::Passed } else { verdict(charge, &standing) };
         ChargeReply { verdict, units, standing, mark }
     }
-}
-
-/// Returns how many of the `free` units the charge may take. A lease leaves half of those beyond its
-/// cost to others.
-#[inline]
-fn available(charge: &Charge<'_>, free: u64) -> u64 {
-    if charge.is_lease() { free - (free - charge.cost()).div_ceil(2) } else { free }
-}
-
-/// The time of a request, and the memory of the states.
-#[derive(Clone, Copy)]
-pub(crate) struct At<'b> {
-    pub(crate) now: Timestamp,
-    pub(crate) budget: &'b dyn MemoryBudget,
 }
 
 /// The states of the charges of a request, each found by the index of its charge.
@@ -86,7 +67,6 @@ pub(crate) trait States {
     }
 
     /// Executes a request. Returns the reply to each charge, or to each line of a receipt.
-    #[inline]
     fn execute(&mut self, request: Request<'_>, at: At<'_>) -> Vec<ChargeReply> {
         let charges = request.slice().iter().enumerate();
         match request {
@@ -112,7 +92,6 @@ pub(crate) trait States {
     }
 
     /// Returns whether every live charge passes.
-    #[inline]
     fn all_pass(&mut self, charges: &[Charge<'_>], now: Timestamp) -> bool {
         let mut live = charges.iter().enumerate().filter(|(_, charge)| charge.is_live());
         live.all(|(index, charge)| match self.get(index) {
@@ -126,7 +105,6 @@ pub(crate) trait States {
     /// Each reply is written to its place in the vector as soon as it is known. A reply that was first
     /// kept on the stack would be copied with wider loads than the stores that wrote it, which stall the
     /// processor (`benches/check.rs`, three policies in one check).
-    #[inline]
     fn decide(&mut self, charges: &[Charge<'_>], mode: Mode, at: At<'_>) -> Vec<ChargeReply> {
         let admitted = mode == Mode::Force || self.all_pass(charges, at.now);
         if mode != Mode::Peek {
@@ -162,7 +140,6 @@ pub(crate) trait States {
     }
 
     /// Spends a charge. One that costs more than the capacity, or nothing, makes no state.
-    #[inline]
     fn spend(&mut self, index: usize, charge: &Charge<'_>, mode: Mode, at: At<'_>) -> ChargeReply {
         if !mode.spends(charge) {
             return peek(charge, self.get(index), at.now);
@@ -196,7 +173,7 @@ pub(crate) trait States {
     ) -> ChargeReply {
         let state = self.get_or_insert(index, charge);
         let is_found = state.standing(charge.quota(), at.now, 0).reset_after > 0;
-        state.block(block, at.now, at.budget);
+        state.block(block, at);
         found(is_found, state.standing(charge.quota(), at.now, 0))
     }
 
@@ -212,7 +189,6 @@ pub(crate) trait States {
 }
 
 /// Returns the standing of the key without spending anything.
-#[inline]
 pub(crate) fn peek(
     charge: &Charge<'_>,
     state: Option<&mut KeyState>,
@@ -222,7 +198,6 @@ pub(crate) fn peek(
 }
 
 /// Returns the standing of a key, which has no state if it has spent nothing.
-#[inline]
 fn standing(quota: &Quota, state: Option<&mut KeyState>, now: Timestamp, units: u64) -> Standing {
     match state {
         Some(state) => state.standing(quota, now, units),
@@ -235,12 +210,10 @@ fn found(is_found: bool, standing: Standing) -> ChargeReply {
     ChargeReply { verdict: Verdict::Passed, units, standing, mark }
 }
 
-#[inline]
 fn unspent(charge: &Charge<'_>, standing: Standing) -> ChargeReply {
     ChargeReply { verdict: verdict(charge, &standing), units: 0, standing, mark: Mark::default() }
 }
 
-#[inline]
 fn verdict(charge: &Charge<'_>, standing: &Standing) -> Verdict {
     if charge.cost() <= standing.remaining {
         Verdict::Passed

@@ -4,12 +4,9 @@ use std::time::Duration;
 
 use siphasher::sip128::SipHasher24;
 
-use super::{
-    Request,
-    decide::{At, States},
-};
+use super::{Request, decide::States};
 use crate::{
-    algorithm::{KeyState, UnlimitedMemory},
+    algorithm::{At, KeyState, UnlimitedMemory},
     clock::Timestamp,
     decision::{Receipt, ReceiptLine, Source, StoreReply},
     error::{Error, ErrorKind},
@@ -190,7 +187,7 @@ impl Step {
         let after = self.ids.iter().zip(before).zip(&states.states);
         let changes = after.filter_map(|((id, before), state)| {
             let bytes = state.as_ref().map(KeyState::to_bytes).unwrap_or_default();
-            let expires_at = state.as_ref().map_or(time, KeyState::expires_at);
+            let expires_at = state.as_ref().map_or(time, |state| state.expires_at());
             (bytes != before).then_some(StateChange { id: *id, bytes, expires_at })
         });
         let changes = changes.collect();

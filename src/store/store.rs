@@ -55,7 +55,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Status::default()
     }
 
-    /// Returns a description of the store, such as `memory (1,000,000 keys, 256 MiB)`, for the event
+    /// Returns a description of the store, such as `memory (1000000 keys, 256 MiB)`, for the event
     /// that [a layer emits](crate::RateLimitLayer#first-start) when it is first used. It contains
     /// neither keys nor addresses nor passwords. The default is the name of the type.
     fn description(&self) -> String {
@@ -86,7 +86,8 @@ pub type Closing<'s> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '
 ///
 /// let mut shared = Traits::default();
 /// shared.counts_leases = true;
-/// assert!(!shared.is_embedded);
+/// shared.keeps_deadlines = true;
+/// assert!(shared.counts_leases && !shared.is_embedded);
 /// ```
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -110,38 +111,31 @@ pub struct Traits {
     pub(crate) scheduling_delay: Option<SchedulingDelay>,
 }
 
-/// Implements [`Store`] for a pointer to a store.
-macro_rules! store_by_pointer {
-    ($([$($generic:ident)?] $pointer:ty),+ $(,)?) => {
-        $(impl$(<$generic: Store>)? Store for $pointer {
-            fn call(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
-                (**self).call(request, deadline)
-            }
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn call(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
+        (**self).call(request, deadline)
+    }
 
-            fn traits(&self) -> Traits {
-                (**self).traits()
-            }
+    fn traits(&self) -> Traits {
+        (**self).traits()
+    }
 
-            fn node(&self, charge: &Charge<'_>) -> NodeId {
-                (**self).node(charge)
-            }
+    fn node(&self, charge: &Charge<'_>) -> NodeId {
+        (**self).node(charge)
+    }
 
-            fn status(&self) -> Status {
-                (**self).status()
-            }
+    fn status(&self) -> Status {
+        (**self).status()
+    }
 
-            fn description(&self) -> String {
-                (**self).description()
-            }
+    fn description(&self) -> String {
+        (**self).description()
+    }
 
-            fn close(&self) -> Closing<'_> {
-                (**self).close()
-            }
-        })+
-    };
+    fn close(&self) -> Closing<'_> {
+        (**self).close()
+    }
 }
-
-store_by_pointer!([S] Arc<S>, [S] Box<S>, [] Arc<dyn Store>, [] Box<dyn Store>);
 
 /// A request to a [`Store`].
 ///

@@ -27,10 +27,10 @@ pub(crate) fn record_decision<'r>(
 
 /// Counts the verdict of each trial beside that of the live charges, if there are both.
 fn compare_trials(decision: &Decision<'_>) {
-    let outcomes = decision.outcomes();
-    if outcomes.len() > 1 && outcomes.clone().any(|outcome| outcome.charge().is_trial()) {
-        let has_live = outcomes.clone().any(|outcome| outcome.charge().is_live());
-        let trials = outcomes.filter(|outcome| has_live && outcome.charge().is_trial());
+    if decision.outcomes().any(|outcome| outcome.charge().is_trial()) {
+        let has_live = decision.outcomes().any(|outcome| outcome.charge().is_live());
+        let trials = decision.outcomes();
+        let trials = trials.filter(|outcome| has_live && outcome.charge().is_trial());
         for trial in trials {
             let verdicts = Verdicts {
                 live_allows: decision.is_allowed(),

@@ -96,7 +96,7 @@ fn the_page_states_the_bytes_of_a_key() {
     assert!(more < 100, "{more} allocations for the second record of {KEYS} logs");
 }
 
-/// A shard with more keys than it has tags keeps a table of the others.
+/// A shard with more than 24 keys keeps their tags on the heap.
 #[test]
 fn a_crowded_store_states_its_bytes() {
     if !alone("memory::a_crowded_store_states_its_bytes") {

@@ -25,25 +25,19 @@ fn decide<'p>(limiter: &Limiter, charges: [(&'p Policy, u64); 3]) -> Decision<'p
 }
 
 #[test]
-fn outcomes_are_in_the_order_of_the_charges_from_both_ends() {
+fn outcomes_are_in_the_order_of_the_charges() {
     let [a, b, c] = ["a", "b", "c"].map(|name| policy(name, "9/min"));
     let decision = decide(&limiter(), [(&a, 1), (&b, 2), (&c, 3)]);
     let outcomes = decision.outcomes();
-    assert!(outcomes.len() > 0);
     assert_eq!(outcomes.len(), 3);
-    let names = |outcomes: Vec<plimsoll::decision::Outcome<'_>>| -> Vec<String> {
-        outcomes.iter().map(|outcome| outcome.charge().policy().name().to_owned()).collect()
-    };
-    assert_eq!(names(outcomes.clone().collect()), ["a", "b", "c"]);
-    assert_eq!(names(outcomes.clone().rev().collect()), ["c", "b", "a"]);
     let mut ends = outcomes;
     for left in [3, 2, 1] {
         assert_eq!((ends.len(), ends.size_hint()), (left, (left, Some(left))));
-        let end = if left == 2 { ends.next_back() } else { ends.next() };
-        let kind = end.map(|outcome| (outcome.kind(), outcome.granted()));
-        assert_eq!(kind, Some((OutcomeKind::Allowed, [2, 3, 1][left - 1])));
+        let kind = ends.next().map(|it| (it.charge().policy().name(), it.kind(), it.granted()));
+        let (name, granted) = [("c", 3), ("b", 2), ("a", 1)][left - 1];
+        assert_eq!(kind, Some((name, OutcomeKind::Allowed, granted)));
     }
-    assert!(ends.next().is_none() && ends.next_back().is_none() && ends.len() == 0);
+    assert!(ends.next().is_none() && ends.len() == 0);
 }
 
 /// Two policies of one name would be one limit, and the second quota would be forgotten.

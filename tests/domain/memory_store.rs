@@ -203,9 +203,9 @@ fn several_new_keys_of_a_check_take_no_more_than_max_keys() {
 #[test]
 fn a_store_states_its_size() {
     let config = MemoryConfig::default().max_keys(50_000).max_bytes(16 << 20);
-    assert_eq!(MemoryStore::new(config).description(), "memory (50,000 keys, 16 MiB)");
+    assert_eq!(MemoryStore::new(config).description(), "memory (50000 keys, 16 MiB)");
     let default = MemoryStore::new(MemoryConfig::default());
-    assert_eq!(default.description(), "memory (1,000,000 keys, 256 MiB)");
+    assert_eq!(default.description(), "memory (1000000 keys, 256 MiB)");
     // The page of `max_keys` states it.
     assert_eq!((default.stats().keys, default.stats().bytes), (0, 4 << 20));
 }

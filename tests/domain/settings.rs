@@ -89,7 +89,7 @@ fn a_concurrency_limit_is_a_text_too() {
     }
     for (text, word) in [
         ("20 concurrent expires(10ms)", "allowed is 1 s to 400 days"),
-        ("20 concurrent expires(30)", "did you mean \"20 concurrent expires(30s)\"?"),
+        ("20 concurrent expires(30)", "\"expires(30)\" is not an expiry"),
         ("20 concurrent expires(30s) more", "\"more\" is a word too many"),
         ("20 concurrent leased(1s)", "\"leased(1s)\" is not an expiry"),
         ("0 concurrent", "limit is 0, allowed is 1 to"),

@@ -46,7 +46,7 @@ fn one_line_names_the_policies_and_the_store() {
     let layer = RateLimitLayer::new(Limiter::in_memory(), rule("api", "100/min"));
     assert_eq!(
         line(layer),
-        "INFO message=api 100/min sliding-log; store memory (1,000,000 keys, 256 MiB)"
+        "INFO message=api 100/min sliding-log; store memory (1000000 keys, 256 MiB)"
     );
 
     let small = MemoryConfig::default().max_keys(50_000).max_bytes(16 << 20);
@@ -70,7 +70,7 @@ fn one_line_names_the_policies_and_the_store() {
          next 5/10s fixed-window (shadow), \
          one of (basic 2/s sliding-log, paid 9/s token-bucket(20), free 1/s sliding-log), \
          a policy chosen per request; \
-         store memory (50,000 keys, 16 MiB)"
+         store memory (50000 keys, 16 MiB)"
     );
 }
 
@@ -91,7 +91,7 @@ fn one_line_names_the_resilience_of_a_remote_store() {
     assert_eq!(
         line(layer),
         "INFO message=api 100/min sliding-log; store events::first_start::Remote; deadline 50ms, breaker, \
-         deny cache, fallback 1/4 of each limit in memory (100,000 keys, 64 MiB)"
+         deny cache, fallback 1/4 of each limit in memory (100000 keys, 64 MiB)"
     );
     let bare = Limiter::with_resilience(Remote, Resilience::none());
     let line = line(RateLimitLayer::new(bare, rule("api", "1/s")));

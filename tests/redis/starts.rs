@@ -5,7 +5,10 @@ use std::{future::Future, sync::atomic::Ordering::SeqCst, time::Duration};
 use bb8_redis::RedisConnectionManager;
 use futures_util::FutureExt;
 use plimsoll::{
-    Decision, Limiter, RedisStore, Resilience, error::ErrorKind, redis::RedisConfig, store::Source,
+    Decision, Limiter, RedisStore, Resilience,
+    error::ErrorKind,
+    redis::RedisConfig,
+    store::{Source, Store},
 };
 use plimsoll_testing::{
     calm::eventually,
@@ -218,7 +221,8 @@ async fn a_dropped_store_stops_connecting() {
     let store = RedisStore::connect_with(RedisConfig::url(&url).with_settings(config))
         .await
         .expect("a store");
-    eventually("it connects again and again", async || proxy.opened.load(SeqCst) > 5).await;
+    let attempts = async || store.status().not_ready.is_some() && proxy.opened.load(SeqCst) > 5;
+    eventually("it connects again and again", attempts).await;
     drop(store);
     eventually("its connections end", async || proxy.open.load(SeqCst) == 0).await;
     let opened = proxy.opened.load(SeqCst);

@@ -1,6 +1,6 @@
 //! A store behind a wrapper outside of the crate behaves as the store does.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use plimsoll::{
     Limiter, RedisStore, Resilience,
@@ -57,7 +57,7 @@ async fn a_wrapped_store_is_leased_as_it_is() {
     let config = RedisConfig::url(server.url()).with_settings(patient());
     let store = RedisStore::connect_with(config).await.expect("a store");
     let description = store.description();
-    let wrapped = Counted::new(Box::new(Counted::new(store)) as Box<dyn Store>);
+    let wrapped = Counted::new(Arc::new(Counted::new(store)) as Arc<dyn Store>);
     assert!(wrapped.traits().counts_leases && wrapped.traits().marks_debts);
     assert_eq!(wrapped.description(), description);
 

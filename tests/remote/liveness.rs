@@ -30,7 +30,7 @@ use crate::{
     remote::{Mood, Remote},
 };
 
-/// A store that treats probes, which are its only forced charges, and other calls in an odd way.
+/// A store that treats probes and other calls in an odd way.
 #[derive(Debug, Clone)]
 struct Odd {
     remote: Remote,
@@ -56,7 +56,10 @@ impl Odd {
 
 impl Store for Odd {
     fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
-        let is_probe = matches!(request, Request::Force(_));
+        let is_probe = matches!(
+            request,
+            Request::Force([charge]) if charge.policy().name() == "plimsoll-probe"
+        );
         if !is_probe {
             assert!(!self.panics.load(SeqCst), "a panic on purpose");
             return self.remote.call(request, deadline);
@@ -148,7 +151,8 @@ async fn a_store_may_refuse_probes() {
         }
     }
     assert!(store.probes.load(SeqCst) <= 10, "{store:?}");
-    assert!(store.remote.calls() <= 10 + 10 * 10, "{store:?}");
+    // Ten failures open the breaker again, and one is the charge of the backlog.
+    assert!(store.remote.calls() <= 10 + 10 * 11, "{store:?}");
     store.remote.set(Mood::Well);
     pass(Duration::from_millis(551)).await;
     assert_eq!(check(&limiter, &policy).await.source(), Source::Shared);

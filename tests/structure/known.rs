@@ -2,15 +2,13 @@
 
 /// Files below 40 lines of code, each with its cause.
 pub(crate) const SMALL: &[(&str, &str)] = &[
-    ("algorithm/fixed_window", "the counters are in periods.rs"),
-    ("algorithm/sliding_buckets", "the log is in ring.rs"),
-    ("algorithm/sliding_counter", "the counters are in periods.rs"),
-    ("algorithm/sliding_log", "the log is in ring.rs"),
+    ("algorithm/math", "the exact arithmetic of all algorithms"),
     ("guide", "the pages of the guide"),
     ("middleware/misuse", "a search that the first requests make, apart from their path"),
     ("random", "the crate's one source of random numbers"),
     ("remote/fingerprint", "the hash by which both the deny cache and the leases find a charge"),
     ("runtime/moving_average", "the average of the times of the store and of this process"),
+    ("store/status", "public types for health pages, which are mostly documentation"),
     ("sync", "the locks that all folders use"),
     ("telemetry/macros", "a macro is defined before the files that use it"),
 ];
@@ -43,11 +41,9 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
     (
         "server/src",
         &[
-            ("access/client", "a public type"),
-            ("access/clients", "a public type"),
             ("envoy/config/error", "a public type"),
             ("envoy/config/pattern", "the rule of `*`, which has no other place"),
-            ("envoy/structs", "a conversion between two formats"),
+            ("envoy/options", "a public type"),
             ("grpc", "the clients of the gRPC listener"),
             ("http/body", "the bodies of all endpoints"),
             ("http/reset", "one endpoint"),
@@ -57,7 +53,6 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("main", "the program; all else is in the library"),
             ("random", "the crate's one source of random numbers"),
             ("settings/error", "a public type"),
-            ("settings/flags", "the flags of the program beside its settings"),
             ("settings/secrets", "the one place that reads secrets"),
             ("signals", "the one place that receives signals"),
         ],

@@ -1,4 +1,4 @@
-//! The outcome of a line, and the quota under which a look is decided.
+//! The outcome of a line, its metrics, and the quota under which a look is decided.
 
 use plimsoll::{
     Algorithm, Quota,
@@ -6,7 +6,13 @@ use plimsoll::{
     store::Verdict,
 };
 
-use super::request::{Hits, Limited, Line};
+use super::{
+    request::{Hits, Limited, Line},
+    stats::RuleStats,
+};
+
+/// The percentage of a limit behind which hits are near it.
+const NEAR_PERCENT: u64 = 80;
 
 /// The outcome of a line.
 #[derive(Debug, Clone, Default)]
@@ -48,6 +54,29 @@ impl LineOutcome {
             charged: outcome.granted(),
             quota: Some(quota),
             standing: Some(standing),
+        }
+    }
+
+    /// Counts the hits of the line. Those behind [`NEAR_PERCENT`] of the limit are near it.
+    pub(super) fn count(&self, hits: u64, is_shadow: bool, stats: &RuleStats) {
+        stats.total_hits.increment(hits);
+        if !self.has_passed {
+            stats.over_limit.increment(hits);
+            if is_shadow {
+                stats.shadow_mode.increment(hits);
+            }
+            return;
+        }
+        if self.charged == 0 {
+            // Another limit has denied the request.
+            return;
+        }
+        stats.within_limit.increment(hits);
+        let limit = self.quota.map_or(0, |quota| quota.limit());
+        let remaining = self.standing.map_or(0, |standing| standing.remaining());
+        let near = limit.saturating_sub(remaining).saturating_sub(limit * NEAR_PERCENT / 100);
+        if near > 0 {
+            stats.near_limit.increment(near.min(hits));
         }
     }
 }

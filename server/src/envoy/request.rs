@@ -1,6 +1,6 @@
 //! The lines of a request: each descriptor with its limit.
 
-use std::{collections::HashSet, sync::Once};
+use std::collections::HashSet;
 
 use envoy_types::pb::envoy::{
     extensions::common::ratelimit::v3::RateLimitDescriptor,
@@ -85,7 +85,7 @@ pub(super) fn lines<'t>(
     for descriptor in &request.descriptors {
         let (hits, has_own_hits) = hits(descriptor, request.hits_addend);
         let line = if descriptor.is_negative_hits && hits != Hits::Look {
-            warn_of_negative_hits();
+            // They give nothing back, because a request does not name the hits that it means.
             Line::Unlimited
         } else if descriptor.limit.is_some() {
             let own = own_limit(descriptor, config)?;
@@ -126,16 +126,6 @@ impl Line<'_> {
         let Self::Limited(Limited { rule: Some(rule), .. }) = self else { return false };
         !rule.name().is_empty() && names.contains(rule.name())
     }
-}
-
-/// Says once that negative hits change nothing.
-fn warn_of_negative_hits() {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
-        tracing::warn!(
-            "a request has negative hits, which give nothing back: a request does not name the hits that it means"
-        );
-    });
 }
 
 fn validate(request: &RateLimitRequest) -> Result<(), BadRequest> {

@@ -10,10 +10,8 @@ use tonic::{Request, Response, Status};
 use super::{
     decide::EnvoyCheck,
     envoy::{Envoy, EnvoyParts},
-    outcome::LineOutcome,
     request::{BadRequest, Hits, Limited, Line, lines},
     response::response,
-    stats::LimitHits,
 };
 
 /// The reason why a request has no decision.
@@ -73,32 +71,15 @@ impl EnvoyParts {
             NotDecided::Failed(error)
         })?;
         let is_over = check.is_over(&outcomes);
-        count(&lines, &outcomes);
+        for (line, outcome) in lines.iter().zip(&outcomes) {
+            if let Line::Limited(Limited { hits: Hits::Spend(hits), is_shadow, stats, .. }) = line {
+                outcome.count(*hits, *is_shadow, stats);
+            }
+        }
         if is_over && options.shadow_mode {
             self.stats.global_shadow_mode.increment(1);
         }
         Ok(response(&lines, &outcomes, options, is_over))
-    }
-}
-
-/// Counts the hits of each limit.
-fn count(lines: &[Line<'_>], outcomes: &[LineOutcome]) {
-    for (line, outcome) in lines.iter().zip(outcomes) {
-        let Line::Limited(Limited { hits: Hits::Spend(hits), is_shadow, stats, .. }) = line else {
-            continue;
-        };
-        if outcome.has_passed && outcome.charged == 0 {
-            stats.count_uncharged(*hits);
-            continue;
-        }
-        let hits = LimitHits {
-            hits: *hits,
-            has_passed: outcome.has_passed,
-            is_shadow: *is_shadow,
-            limit: outcome.quota.map_or(0, |quota| quota.limit()),
-            remaining: outcome.standing.map_or(0, |standing| standing.remaining()),
-        };
-        stats.count(hits);
     }
 }
 

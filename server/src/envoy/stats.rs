@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-/// The percentage of a limit behind which hits are near it.
-const NEAR_PERCENT: u64 = 80;
-
 /// The counters of the service.
 #[derive(Debug)]
 pub(super) struct Stats {
@@ -25,22 +22,11 @@ pub(super) struct Stats {
 /// The counters of a limit.
 #[derive(Debug)]
 pub(super) struct RuleStats {
-    total_hits: Counter,
-    over_limit: Counter,
-    near_limit: Counter,
-    within_limit: Counter,
-    shadow_mode: Counter,
-}
-
-/// The hits of a request under a limit.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LimitHits {
-    pub(super) hits: u64,
-    pub(super) has_passed: bool,
-    pub(super) is_shadow: bool,
-    /// The limit, and the requests that remain of it after the hits.
-    pub(super) limit: u64,
-    pub(super) remaining: u64,
+    pub(super) total_hits: Counter,
+    pub(super) over_limit: Counter,
+    pub(super) near_limit: Counter,
+    pub(super) within_limit: Counter,
+    pub(super) shadow_mode: Counter,
 }
 
 impl Stats {
@@ -82,30 +68,5 @@ impl RuleStats {
             within_limit: counter!("ratelimit_service_rate_limit_within_limit", &labels),
             shadow_mode: counter!("ratelimit_service_rate_limit_shadow_mode", &labels),
         }
-    }
-
-    /// Counts hits. Those behind [`NEAR_PERCENT`] of the limit are near it.
-    pub(super) fn count(&self, of: LimitHits) {
-        let LimitHits { hits, has_passed, is_shadow, limit, remaining } = of;
-        self.total_hits.increment(hits);
-        if has_passed {
-            self.within_limit.increment(hits);
-            let near = limit * NEAR_PERCENT / 100;
-            let used = limit.saturating_sub(remaining);
-            let near_hits = used.saturating_sub(near).min(hits);
-            if near_hits > 0 {
-                self.near_limit.increment(near_hits);
-            }
-            return;
-        }
-        self.over_limit.increment(hits);
-        if is_shadow {
-            self.shadow_mode.increment(hits);
-        }
-    }
-
-    /// Counts hits of a limit that let them pass, but did not charge them because another one denied.
-    pub(super) fn count_uncharged(&self, hits: u64) {
-        self.total_hits.increment(hits);
     }
 }

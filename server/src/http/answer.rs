@@ -7,7 +7,7 @@ use http::{
 };
 use plimsoll::{
     Decision,
-    decision::{Denied, Outcome},
+    decision::{Denied, Outcome, Outcomes},
     layer::Rejection,
 };
 use serde::Serialize;
@@ -69,12 +69,10 @@ pub(super) fn admitted(
     decision: &Decision<'_>,
     token: Option<Token>,
 ) -> Response {
-    let outcomes = decision.outcomes();
-    let of_line = |line| answer(line, outcomes.clone().find(|it| line.is_of(it.charge())));
     let body = Admitted {
         allowed: decision.is_allowed(),
         source: decision.source().name(),
-        charges: lines.0.iter().map(of_line).collect(),
+        charges: answers(lines, decision.outcomes()),
         token,
     };
     json(&body, api.parts().headers.of(decision))
@@ -93,9 +91,7 @@ pub(super) fn denied(api: &Api, lines: &Lines, denied: &Denied<'_>) -> Response 
     let response = Rejection::of(denied, &api.parts().headers).to_response();
     let (mut parts, document) = response.into_parts();
     let mut document: Map<String, Value> = serde_json::from_str(&document).unwrap_or_default();
-    let outcomes = denied.outcomes();
-    let of_line = |line| answer(line, outcomes.clone().find(|it| line.is_of(it.charge())));
-    let charges: Vec<_> = lines.0.iter().map(of_line).collect();
+    let charges = answers(lines, denied.outcomes());
     document.insert("source".into(), denied.source().name().into());
     document.insert("retry_after".into(), denied.retry_after().map(|it| it.as_secs_f64()).into());
     document.insert("charges".into(), serde_json::to_value(charges).unwrap_or_default());
@@ -111,6 +107,11 @@ pub(super) fn json(body: &impl Serialize, headers: HeaderMap) -> Response {
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     response
+}
+
+fn answers<'a>(lines: &'a Lines, outcomes: Outcomes<'_>) -> Vec<ChargeAnswer<'a>> {
+    let lines = lines.0.iter();
+    lines.map(|line| answer(line, { outcomes }.find(|it| line.is_of(it.charge())))).collect()
 }
 
 fn answer<'a>(line: &'a Line, outcome: Option<Outcome<'_>>) -> ChargeAnswer<'a> {

@@ -48,11 +48,10 @@ pub(super) fn check(
     options: &Options,
     variable: &Variables<'_>,
 ) -> Result<Option<String>, SettingsError> {
-    let is_set = |(name, _): &&(&str, &str)| variable(name).is_some();
-    let set: Vec<_> = VARIABLES.iter().filter(is_set).collect();
-    let has = |name: &str| set.iter().any(|(other, _)| *other == name);
+    let set: Vec<_> = VARIABLES.iter().filter(|(name, _)| variable(name).is_some()).collect();
     if options.config.is_some() || options.envoy_config.is_some() {
-        let names_files = has("RUNTIME_ROOT") || has("RUNTIME_SUBDIRECTORY");
+        let files = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY"];
+        let names_files = set.iter().any(|(name, _)| files.contains(name));
         let names = set.iter().map(|(name, _)| *name).filter(|name| !COMMON.contains(name));
         let names = names.collect::<Vec<_>>().join(", ");
         return Ok(names_files.then(|| {

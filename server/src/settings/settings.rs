@@ -1,7 +1,7 @@
 //! The settings in force, with all defaults.
 
 use std::{
-    fmt, fs,
+    fs,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
@@ -225,15 +225,4 @@ fn operators(options: &Options) -> Result<(Access, bool), SettingsError> {
         };
     }
     Ok((access, options.admin_token.is_some() || !options.operators.is_empty()))
-}
-
-/// Prints no password.
-impl fmt::Debug for RedisServers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Server(_) => "Server",
-            Self::Cluster(_) => "Cluster",
-            Self::Sentinels { .. } => "Sentinels",
-        })
-    }
 }

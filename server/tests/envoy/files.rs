@@ -46,8 +46,8 @@ fn each_file_below_a_folder_is_read_whatever_its_name_is() {
     for (name, text, expected) in [
         ("README.md", "# Limits\n".to_owned(), "the field `domain` is missing"),
         ("a.tmp", String::new(), "the field `domain` is missing"),
-        ("d~", domain("d4"), "the domain `d4` is there twice"),
-        ("#d#", domain("d4"), "the domain `d4` is there twice"),
+        ("d~", domain("d4"), "the descriptor `user` is there twice"),
+        ("#d#", domain("d4"), "the descriptor `user` is there twice"),
         ("notes", "Ask us first: always.\n".to_owned(), "unknown field"),
         ("todo", "Ask us first.\n".to_owned(), "found the text"),
         ("limits.tar", "\0\0".to_owned(), ""),

@@ -82,7 +82,6 @@ fn each_mistake_says_where_it_is_and_what_is_allowed() {
             "limits.yaml:4:",
             "a limit has no kind, or several",
         ),
-        (descriptor("metadata: text"), "limits.yaml:4:", "found the text \"text\""),
         (descriptor("shadow_mode: maybe"), "limits.yaml:4:", "true or false"),
     ] {
         let error = error(&yaml);

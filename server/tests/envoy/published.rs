@@ -74,6 +74,8 @@ fn each_limit_has_its_name_in_metrics() {
     for (path, descriptor, names) in [
         (&["a"][..], "a=1", "a"),
         (&["a", "b"], "a=1 b=2", "a b"),
+        // Statsd separates the parts of a name by these signs.
+        (&["a:b|c"], "a:b|c=1", "a_b_c"),
         (&["a=1", "b=2"], "a=1 b=2", "a_1 b_2"),
         // `detailed_metric` and `value_to_metric` show no value of a request.
         (&["a,detailed_metric", "b"], "a=1 b=2", "a b"),

@@ -40,7 +40,7 @@ pub(crate) fn filter(limiters: &[u16]) -> Filter<'_> {
 #[tokio::test(flavor = "multi_thread")]
 async fn descriptors_limit_requests_and_headers_arrive() {
     let settings = directory().join("settings.toml");
-    fs::write(&settings, "[envoy.headers]\nratelimit = true\n").unwrap();
+    fs::write(&settings, "[envoy]\nratelimit-headers = true\n").unwrap();
     let more = ["--settings", settings.to_str().unwrap()];
     let service = Service::start_with(&written(LIMITS), None, &more);
     let proxy = Proxy::start(filter(&[service.port])).await;

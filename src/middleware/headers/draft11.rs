@@ -52,11 +52,9 @@ impl Draft11 {
         secret: Option<PartitionSecret>,
     ) -> Self {
         let policy = match secret {
-            None => {
-                policy_cache::policies(outcomes.clone(), || policy_list(outcomes.clone(), None))
-            }
+            None => policy_cache::policies(outcomes, || policy_list(outcomes, None)),
             // The value contains the partition key, so it cannot be shared between keys.
-            Some(_) => policy_list(outcomes.clone(), secret),
+            Some(_) => policy_list(outcomes, secret),
         };
         let mut longest_window = 0;
         let standing = list(outcomes, |text, outcome| {

@@ -44,11 +44,11 @@ impl CachedPolicies {
 /// Returns the `RateLimit-Policy` of these outcomes. If this thread does not have it, `make`
 /// creates it.
 pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> HeaderValue) -> HeaderValue {
-    let Some(first) = shown(outcomes.clone()).next() else { return make() };
+    let Some(first) = shown(outcomes).next() else { return make() };
     let slot = slot(first.charge().policy(), first.charge().quota());
     let cached = POLICIES.try_with(|slots| {
         let slot = &mut slots.try_borrow_mut().ok()?[slot];
-        if !slot.as_ref().is_some_and(|cached| cached.is_for(outcomes.clone())) {
+        if !slot.as_ref().is_some_and(|cached| cached.is_for(outcomes)) {
             let policies = shown(outcomes)
                 .map(|outcome| (outcome.charge().policy().clone(), *outcome.charge().quota()))
                 .collect();

@@ -1,11 +1,9 @@
 //! The backend of a Redis cluster, whose nodes have the hash slots.
 //!
-//! - [`slots`] parses the replies to `CLUSTER SLOTS`.
 //! - [`topology`] keeps the nodes, and the node of each slot.
 //! - [`route`] sends a request to the node that has its slot, and follows redirections.
 
 mod route;
-mod slots;
 mod topology;
 
 use self::topology::Node;

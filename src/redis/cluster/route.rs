@@ -25,7 +25,6 @@ const MOVING_SLOT_RETRY_DELAY: Duration = Duration::from_millis(5);
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A cluster. Each request goes to the node that has its slot.
-#[derive(Debug)]
 pub(in crate::redis) struct Cluster {
     topology: Arc<Topology>,
     refresh: SingleFlight<Failure>,
@@ -118,12 +117,9 @@ impl Cluster {
             if failure.effect() == Effect::None {
                 call.sent_flag.mark_unsent();
             }
-            let target = |address: &str| {
-                self.topology.redirect_target(&node, address).map_err(Failure::ServerError)
-            };
             match failure.redirect() {
                 Some(Redirect::Moved(address)) => {
-                    if let Some(node) = target(&address)? {
+                    if let Some(node) = self.topology.redirect_target(&node, &address) {
                         self.topology.set_owner(slot, &node);
                     }
                     // Other slots have usually moved, too.
@@ -134,7 +130,9 @@ impl Cluster {
                     }
                     was_moved = true;
                 }
-                Some(Redirect::Ask(address)) => ask = target(&address)?,
+                Some(Redirect::Ask(address)) => {
+                    ask = self.topology.redirect_target(&node, &address);
+                }
                 // The checks of a batch are repeated one by one.
                 Some(Redirect::Later) if call.checks.len() > 1 => return Err(failure),
                 Some(Redirect::Later) => sleep(MOVING_SLOT_RETRY_DELAY).await,

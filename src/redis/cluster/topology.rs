@@ -2,21 +2,17 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fmt, mem,
+    mem,
     sync::{
-        Arc, RwLockReadGuard, RwLockWriteGuard,
+        Arc,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
 
-use redis::{Cmd, ErrorKind, RedisError};
-use tokio::{
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use redis::{Cmd, ErrorKind, RedisError, Value, from_redis_value};
+use tokio::{task::JoinSet, time::sleep};
 
-use super::slots::{self, SLOT_COUNT, SlotRange};
 use crate::{
     redis::{
         RedisConfig,
@@ -86,12 +82,12 @@ impl Topology {
 
     /// Returns the node that has a slot, if it is known.
     pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
-        self.read().owners[usize::from(slot)].clone()
+        self.map.read().owners[usize::from(slot)].clone()
     }
 
     /// Returns the first slot of the node that has a slot.
     pub(in crate::redis) fn first_slot_of_owner(&self, slot: u16) -> Option<u16> {
-        let map = self.read();
+        let map = self.map.read();
         let id = map.owners[usize::from(slot)].as_ref()?.id;
         let is_owner = |owner: &Option<Arc<Node>>| owner.as_ref().is_some_and(|it| it.id == id);
         map.owners.iter().position(is_owner).map(|first| first as u16)
@@ -99,29 +95,19 @@ impl Topology {
 
     /// Returns the nodes that have slots.
     pub(in crate::redis) fn owners(&self) -> HashSet<NodeId> {
-        self.read().owners.iter().flatten().map(|node| node.id).collect()
+        self.map.read().owners.iter().flatten().map(|node| node.id).collect()
     }
 
     /// Records that a node has a slot.
     pub(super) fn set_owner(&self, slot: u16, node: &Arc<Node>) {
-        self.write().owners[usize::from(slot)] = Some(Arc::clone(node));
+        self.map.write().owners[usize::from(slot)] = Some(Arc::clone(node));
     }
 
-    /// Returns the node to which `redirecting` redirects a request. Returns `None` if `redirecting`
-    /// does not know the host, or if there are already [`MAX_NODES`] nodes.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the address is not valid.
-    pub(super) fn redirect_target(
-        &self,
-        redirecting: &Node,
-        address: &str,
-    ) -> Result<Option<Arc<Node>>, RedisError> {
-        match slots::parse_address(address, &redirecting.host)? {
-            Some(address) => self.write().node(address, |address| self.new_node(address)),
-            None => Ok(None),
-        }
+    /// Returns the node to which `redirecting` redirects a request. Returns `None` if the address is not valid, if
+    /// `redirecting` does not know the host, or if there are already [`MAX_NODES`] nodes.
+    pub(super) fn redirect_target(&self, redirecting: &Node, address: &str) -> Option<Arc<Node>> {
+        let address = parse_address(address, &redirecting.host)?;
+        self.node(&mut self.map.write(), address)
     }
 
     /// Asks all nodes for the slots, and updates the map.
@@ -136,42 +122,39 @@ impl Topology {
     /// timeout.
     pub(super) async fn refresh(self: Arc<Self>) -> Result<(), Failure> {
         let mut replies = self.ask_all();
-        let (mut best, mut covered, mut failure) = (Vec::new(), 0, None);
-        while covered < SLOT_COUNT
+        let mut best = Vec::new();
+        let mut failure = None;
+        while covered(&best) < SLOT_COUNT
             && let Some(reply) = replies.join_next().await
         {
             match reply {
-                Ok(Ok(ranges)) if slots::covered(&ranges) > covered => {
-                    covered = slots::covered(&ranges);
-                    best = ranges;
-                }
+                Ok(Ok(ranges)) if covered(&ranges) > covered(&best) => best = ranges,
                 Ok(Err(error)) => failure = Some(error),
                 Ok(Ok(_)) | Err(_) => {}
             }
         }
-        if covered == 0 {
+        if best.is_empty() {
             return Err(failure.unwrap_or_else(slots_unknown));
         }
-        self.update(&best, covered == SLOT_COUNT).map_err(Failure::ServerError)
+        self.update(&best, covered(&best) == SLOT_COUNT);
+        Ok(())
     }
 
     /// Asks all known nodes for the slots, and after [`SEED_DELAY`] the servers at the seed
     /// addresses.
     fn ask_all(&self) -> JoinSet<Result<Vec<SlotRange>, Failure>> {
         let mut replies = JoinSet::new();
-        let nodes: Vec<_> = self.read().nodes.values().cloned().collect();
+        let nodes: Vec<_> = self.map.read().nodes.values().cloned().collect();
         let seed_delay = if nodes.is_empty() { Duration::ZERO } else { SEED_DELAY };
         for node in nodes {
             replies.spawn(async move { node.slot_ranges().await });
         }
-        for seed in self.seeds.clone() {
-            let connect_timeout = self.config.connect_timeout;
+        for seed in &self.seeds {
+            // Its connections end with the task.
+            let node = Node::new(NodeId::ONLY, seed.host(), seed.clone(), &self.config);
             replies.spawn(async move {
                 sleep(seed_delay).await;
-                match timeout(connect_timeout, slot_ranges_of_seed(&seed)).await {
-                    Ok(reply) => reply.map_err(Failure::Unreachable),
-                    Err(_) => Err(slots_unknown()),
-                }
+                node.slot_ranges().await
             });
         }
         replies
@@ -179,54 +162,36 @@ impl Topology {
 
     /// Updates the map with the ranges in a reply. A complete reply replaces all nodes, so that
     /// nodes without slots are forgotten. Any other reply adds to the map.
-    fn update(&self, ranges: &[SlotRange], is_complete: bool) -> Result<(), RedisError> {
-        let mut map = self.write();
+    fn update(&self, ranges: &[SlotRange], is_complete: bool) {
+        let mut map = self.map.write();
         let mut known = if is_complete { mem::take(&mut map.nodes) } else { HashMap::new() };
         for range in ranges {
             let address = (range.host.clone(), range.port);
             if let Some(node) = known.remove(&address) {
                 map.nodes.insert(address.clone(), node);
             }
-            let node = map.node(address, |address| self.new_node(address))?;
+            let node = self.node(&mut map, address);
             if node.is_some() {
                 map.owners[range.first..=range.last].fill(node);
             }
         }
-        Ok(())
     }
 
-    fn new_node(&self, (host, port): &Address) -> Result<Node, RedisError> {
-        let connector = self.seeds[0].at(host, *port, &self.config)?;
-        let id = NodeId(self.node_count.fetch_add(1, Ordering::Relaxed).wrapping_add(1));
-        Ok(Node::new(id, host, connector, &self.config))
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, SlotMap> {
-        self.map.read()
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, SlotMap> {
-        self.map.write()
-    }
-}
-
-impl SlotMap {
     /// Returns the node at an address, and adds it if it is not known. Returns `None` if there are
     /// already [`MAX_NODES`] nodes.
-    fn node(
-        &mut self,
-        address: Address,
-        new_node: impl FnOnce(&Address) -> Result<Node, RedisError>,
-    ) -> Result<Option<Arc<Node>>, RedisError> {
-        if let Some(node) = self.nodes.get(&address) {
-            return Ok(Some(Arc::clone(node)));
+    fn node(&self, map: &mut SlotMap, address: Address) -> Option<Arc<Node>> {
+        if let Some(node) = map.nodes.get(&address) {
+            return Some(Arc::clone(node));
         }
-        if self.nodes.len() >= MAX_NODES {
-            return Ok(None);
+        if map.nodes.len() >= MAX_NODES {
+            return None;
         }
-        let node = Arc::new(new_node(&address)?);
-        self.nodes.insert(address, Arc::clone(&node));
-        Ok(Some(node))
+        // It has the settings of a URL that was valid, so this does not fail.
+        let connector = self.seeds[0].at(&address.0, address.1, &self.config).ok()?;
+        let id = NodeId(self.node_count.fetch_add(1, Ordering::Relaxed).wrapping_add(1));
+        let node = Arc::new(Node::new(id, &address.0, connector, &self.config));
+        map.nodes.insert(address, Arc::clone(&node));
+        Some(node)
     }
 }
 
@@ -235,14 +200,7 @@ fn slots_unknown() -> Failure {
     Failure::Unreachable((ErrorKind::ClusterConnectionNotFound, message).into())
 }
 
-impl fmt::Debug for Topology {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Topology").field("nodes", &self.read().nodes.len()).finish_non_exhaustive()
-    }
-}
-
 /// One node of a cluster.
-#[derive(Debug)]
 pub(super) struct Node {
     pub(super) id: NodeId,
     pub(super) host: String,
@@ -267,26 +225,74 @@ impl Node {
     ///
     /// Returns an error if the request fails or the reply is not valid.
     async fn slot_ranges(&self) -> Result<Vec<SlotRange>, Failure> {
-        let parse = |value| slots::is_slots_reply(&value).then_some(value);
-        let reply = self.pool.send(&cluster_slots(), false, &SentFlag::default(), parse).await?;
-        slots::parse(reply, &self.host).map_err(Failure::ServerError)
+        let mut command = Cmd::new();
+        command.arg("CLUSTER").arg("SLOTS");
+        let parse = |value| parse_ranges(value, &self.host);
+        self.pool.send(&command, false, &SentFlag::default(), parse).await
     }
 }
 
-/// Asks the server at a seed address which node has which slots, over a connection of its own.
-///
-/// # Errors
-///
-/// Returns an error if connecting fails, the request fails, or the reply is not valid.
-async fn slot_ranges_of_seed(seed: &ServerConnector) -> Result<Vec<SlotRange>, RedisError> {
-    let mut redis = seed.connect().await?.redis;
-    slots::parse(cluster_slots().query_async(&mut redis).await?, seed.host())
+/// The number of hash slots of a cluster.
+const SLOT_COUNT: usize = 16_384;
+
+/// A range of slots, and the address of the primary that has them.
+#[derive(Debug, PartialEq)]
+struct SlotRange {
+    first: usize,
+    /// The last slot of the range, inclusive.
+    last: usize,
+    host: String,
+    port: u16,
 }
 
-fn cluster_slots() -> Cmd {
-    let mut command = Cmd::new();
-    command.arg("CLUSTER").arg("SLOTS");
-    command
+/// Parses the reply of the node at `replying_host` to `CLUSTER SLOTS`. Ranges whose primary has an
+/// address that this node does not know are left out. Returns `None` if the reply is not valid.
+fn parse_ranges(reply: Value, replying_host: &str) -> Option<Vec<SlotRange>> {
+    let Value::Array(ranges) = reply else { return None };
+    let mut parsed = Vec::new();
+    for range in ranges {
+        let Value::Array(range) = range else { return None };
+        let [first, last, primary, ..] = &range[..] else { continue };
+        let first: usize = from_redis_value(first.clone()).ok()?;
+        let last: usize = from_redis_value(last.clone()).ok()?;
+        if first > last || last >= SLOT_COUNT {
+            return None;
+        }
+        let primary: Vec<Value> = from_redis_value(primary.clone()).ok()?;
+        let [host, port, ..] = &primary[..] else { continue };
+        let host: Option<String> = from_redis_value(host.clone()).ok()?;
+        let port = from_redis_value(port.clone()).ok()?;
+        if let Some(host) = resolve_host(host.as_deref().unwrap_or_default(), replying_host) {
+            parsed.push(SlotRange { first, last, host: host.to_owned(), port });
+        }
+    }
+    Some(parsed)
+}
+
+/// Parses the address in a redirection by the node at `replying_host`, as host and port. Returns
+/// `None` if it is not valid, or that node does not know the host.
+fn parse_address(address: &str, replying_host: &str) -> Option<(String, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    Some((resolve_host(host, replying_host)?.to_owned(), port.parse().ok()?))
+}
+
+/// Returns the host in a node's reply. An empty host stands for the node itself, and `?` for a host
+/// that the node does not know.
+fn resolve_host<'a>(host: &'a str, replying_host: &'a str) -> Option<&'a str> {
+    match host {
+        "?" => None,
+        "" => Some(replying_host).filter(|host| !host.is_empty()),
+        host => Some(host.trim_matches(['[', ']'])),
+    }
+}
+
+/// Returns the number of slots in these ranges.
+fn covered(ranges: &[SlotRange]) -> usize {
+    let mut is_covered = vec![false; SLOT_COUNT];
+    for range in ranges {
+        is_covered[range.first..=range.last].fill(true);
+    }
+    is_covered.into_iter().filter(|is_covered| *is_covered).count()
 }
 
 #[cfg(test)]
@@ -305,14 +311,14 @@ mod tests {
     #[test]
     fn a_complete_map_forgets_nodes_without_slots() {
         let topology = topology();
-        topology.update(&[range(0, 99, 1), range(100, 16_383, 2)], true).expect("valid");
+        topology.update(&[range(0, 99, 1), range(100, 16_383, 2)], true);
         let owner = |slot| topology.owner(slot).expect("known");
         let first = owner(0);
-        topology.update(&[range(0, 99, 3)], false).expect("valid");
-        assert_eq!(topology.read().nodes.len(), 3);
+        topology.update(&[range(0, 99, 3)], false);
+        assert_eq!(topology.map.read().nodes.len(), 3);
         assert!(!Arc::ptr_eq(&owner(0), &first));
-        topology.update(&[range(0, 16_383, 1)], true).expect("valid");
-        assert_eq!(topology.read().nodes.len(), 1);
+        topology.update(&[range(0, 16_383, 1)], true);
+        assert_eq!(topology.map.read().nodes.len(), 1);
         assert!(Arc::ptr_eq(&owner(7_000), &first), "a known node keeps its connections");
     }
 
@@ -322,8 +328,59 @@ mod tests {
         let node = Node::new(NodeId(1), "10.0.0.1", topology.seeds[0].clone(), &topology.config);
         for port in 1..=2_000 {
             let target = topology.redirect_target(&node, &format!("10.0.0.1:{port}"));
-            assert_eq!(target.expect("valid").is_some(), port <= MAX_NODES);
+            assert_eq!(target.is_some(), port <= MAX_NODES);
         }
-        assert_eq!(topology.read().nodes.len(), MAX_NODES);
+        assert_eq!(topology.map.read().nodes.len(), MAX_NODES);
+    }
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn reply_range(first: i64, last: i64, host: Value, port: i64) -> Value {
+        let primary = Value::Array(vec![host, Value::Int(port), text("id")]);
+        Value::Array(vec![Value::Int(first), Value::Int(last), primary])
+    }
+
+    #[test]
+    fn an_empty_host_is_that_of_the_replying_node() {
+        let hosts = [text("10.0.0.1"), text(""), Value::Nil, text("?")];
+        let reply = hosts.into_iter().zip(0..).map(|(host, at)| reply_range(at, at, host, 6_379));
+        let ranges = parse_ranges(Value::Array(reply.collect()), "here").expect("valid");
+        let hosts: Vec<_> = ranges.iter().map(|range| &*range.host).collect();
+        assert_eq!(hosts, ["10.0.0.1", "here", "here"]);
+        assert_eq!(covered(&ranges), 3);
+
+        let address = |address| parse_address(address, "here");
+        assert_eq!(address("10.0.0.1:6381"), Some(("10.0.0.1".into(), 6_381)));
+        assert_eq!(address(":6381"), Some(("here".into(), 6_381)));
+        assert_eq!(address("::1:6381"), Some(("::1".into(), 6_381)));
+        assert_eq!(address("?:6381"), None);
+        assert_eq!(address("nowhere"), None);
+        assert_eq!(address("nowhere:x"), None);
+    }
+
+    #[test]
+    fn a_map_is_complete_if_it_covers_all_slots() {
+        let all = parse_ranges(
+            Value::Array(vec![
+                reply_range(0, 99, text("a"), 1),
+                reply_range(100, 16_383, text("b"), 1),
+            ]),
+            "here",
+        );
+        assert_eq!(covered(&all.expect("valid")), SLOT_COUNT);
+        let none = parse_ranges(Value::Array(Vec::new()), "here").expect("valid");
+        assert_eq!(covered(&none), 0);
+        assert!(
+            parse_ranges(Value::Array(vec![reply_range(0, 16_384, text("a"), 1)]), "here")
+                .is_none()
+        );
+        assert!(
+            parse_ranges(Value::Array(vec![reply_range(9, 8, text("a"), 1)]), "here").is_none()
+        );
+        for other in [Value::Okay, text("a"), Value::Array(vec![Value::Int(7)])] {
+            assert!(parse_ranges(other.clone(), "here").is_none(), "{other:?}");
+        }
     }
 }

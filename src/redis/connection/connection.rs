@@ -25,7 +25,6 @@ use crate::{
 };
 
 /// One connection that many requests share, and its state.
-#[derive(Debug)]
 pub(in crate::redis) struct Connection {
     pub(in crate::redis) redis: MultiplexedConnection,
     pub(super) liveness: Arc<Liveness>,
@@ -39,12 +38,13 @@ impl Connection {
 
     /// Returns whether requests can be sent over this connection.
     pub(super) fn is_open(&self) -> bool {
-        !self.liveness.is_closed()
+        !self.liveness.is_closed.load(Ordering::Acquire)
     }
 
     /// Starts a [health check](check_health), which sends a `PING` unless other replies arrive.
     pub(super) fn start_check(&self, response_timeout: Duration) {
-        let quiet_period = quiet_period(response_timeout);
+        // Replies to other requests may arrive meanwhile.
+        let quiet_period = response_timeout / 8;
         self.check.start(|| self.health_check(quiet_period, response_timeout));
     }
 
@@ -70,7 +70,6 @@ impl Connection {
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The state of a connection, which its requests and its health check update.
-#[derive(Debug)]
 pub(super) struct Liveness {
     created: Instant,
     /// The time of the last reply, in microseconds since `created`.
@@ -111,11 +110,6 @@ impl Liveness {
         self.is_closed.store(true, Ordering::Release);
     }
 
-    /// Returns whether the connection takes no new requests.
-    pub(super) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
-    }
-
     /// Closes the connection because a reply belonged to another request. The replies in flight are
     /// discarded. Returns whether this is the first such reply.
     pub(super) fn desynchronize(&self) -> bool {
@@ -132,11 +126,6 @@ impl Liveness {
     fn now(&self) -> u64 {
         self.created.elapsed().as_micros() as u64
     }
-}
-
-/// Returns the time to wait for other replies before a `PING` is sent.
-fn quiet_period(response_timeout: Duration) -> Duration {
-    response_timeout / 8
 }
 
 /// Returns the time within which the reply to a `PING` must arrive: half of the response timeout,

@@ -1,7 +1,7 @@
 //! The pool of connections to one server.
 
 use std::{
-    fmt, io,
+    io,
     pin::pin,
     sync::{
         Arc,
@@ -19,7 +19,7 @@ use crate::{
         RedisConfig,
         error::{Failure, SentFlag},
         script::{ScriptBy, ScriptCall},
-        wire::CallReply,
+        wire::{self, CallReply},
     },
     runtime::{RunningFlag, SingleFlight, TimeLimit, is_own_thread},
 };
@@ -61,18 +61,6 @@ impl Pool {
         &self.connector
     }
 
-    /// Opens all connections, so that a wrong address or password is reported at once.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if one of them cannot be opened.
-    pub(in crate::redis) async fn warm_up(&self) -> Result<(), Failure> {
-        for pooled in &self.connections {
-            pooled.connect().await?;
-        }
-        Ok(())
-    }
-
     /// Runs a call of the script. A node of a cluster to which an `ASK` redirects takes it only behind `ASKING`.
     ///
     /// If several calls find the script missing, the first one sends its text. The others send the
@@ -109,7 +97,8 @@ impl Pool {
         call: &ScriptCall<'_>,
         is_asking: bool,
     ) -> Result<CallReply, Failure> {
-        self.send(&call.encode(by), is_asking, call.sent_flag, |value| call.parse(&value)).await
+        let parse = |value| wire::parse(call.operation, call.checks, &value);
+        self.send(&call.encode(by), is_asking, call.sent_flag, parse).await
     }
 
     /// Sends a command over one of the connections and parses its reply.
@@ -191,30 +180,17 @@ impl Pool {
 
     /// Returns the next open connection, and waits for a new one only if none is open.
     async fn next_connection(&self) -> Result<(&PooledConnection, Arc<Connection>), Failure> {
-        if is_own_thread() {
-            let [pooled] = &self.of_threads;
-            let connection = match pooled.checked_connection().await {
-                Some(connection) => connection,
-                None => pooled.connect().await?,
-            };
-            return Ok((pooled, connection));
-        }
-        let count = self.connections.len();
+        let connections = self.of_caller();
+        let count = connections.len();
         let next = self.next.fetch_add(1, Ordering::Relaxed) % count;
-        for pooled in (next..next + count).map(|index| &self.connections[index % count]) {
+        for pooled in (next..next + count).map(|index| &connections[index % count]) {
             if let Some(connection) = pooled.checked_connection().await {
                 return Ok((pooled, connection));
             }
             pooled.start_connecting();
         }
-        let pooled = &self.connections[next];
+        let pooled = &connections[next];
         Ok((pooled, pooled.connect().await?))
-    }
-}
-
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("connections", &self.connections.len()).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The connector to the primary that Sentinel names.
 
-use std::{io, sync::Arc};
+use std::io;
 
 use redis::{Cmd, ErrorKind, RedisError, Value};
 use tokio::task::JoinSet;
@@ -9,16 +9,13 @@ use super::{Connection, ServerConnector};
 use crate::redis::RedisConfig;
 
 /// A connector to the primary that Sentinel names.
+#[derive(Clone)]
 pub(in crate::redis) struct SentinelConnector {
     sentinels: Vec<ServerConnector>,
-    primary: Arc<Primary>,
-}
-
-/// The name of the primary, and the settings of connections to it.
-struct Primary {
+    /// The name of the primary.
     name: String,
-    /// The user, password, database and TLS settings. The address comes from the sentinels.
-    connector: ServerConnector,
+    /// The user, password, database and TLS settings of the primary. The address comes from the sentinels.
+    primary: ServerConnector,
     config: RedisConfig,
 }
 
@@ -45,18 +42,20 @@ impl SentinelConnector {
         };
         // The parsed host is in lower case, but the names of primaries are case-sensitive.
         let name = host_of(&url).to_owned();
-        let connector = ServerConnector::from_url(&url, config)?;
+        let primary = ServerConnector::from_url(&url, config)?;
         let sentinels = sentinels.iter().map(|url| ServerConnector::from_url(url, config));
         Ok(Self {
             sentinels: sentinels.collect::<Result<_, _>>()?,
-            primary: Arc::new(Primary { name, connector, config: config.clone() }),
+            name,
+            primary,
+            config: config.clone(),
         })
     }
 
     /// Returns the name of the primary, and the addresses of the sentinels, for errors.
     pub(super) fn address(&self) -> String {
         let sentinels: Vec<_> = self.sentinels.iter().map(ServerConnector::address).collect();
-        format!("the primary {} of the sentinels {}", self.primary.name, sentinels.join(", "))
+        format!("the primary {} of the sentinels {}", self.name, sentinels.join(", "))
     }
 
     /// Connects to the primary.
@@ -70,16 +69,15 @@ impl SentinelConnector {
     pub(super) async fn connect(&self) -> Result<Connection, RedisError> {
         let mut attempts = JoinSet::new();
         for sentinel in &self.sentinels {
-            let (sentinel, primary) = (sentinel.clone(), Arc::clone(&self.primary));
-            attempts.spawn(async move { primary.connect(&sentinel).await });
+            let sentinel = sentinel.clone();
+            let connector = self.clone();
+            attempts.spawn(async move { connector.connect_by(&sentinel).await });
         }
         first_ok(attempts).await
     }
-}
 
-impl Primary {
     /// Connects to the server that `sentinel` names, if that server agrees that it is the primary.
-    async fn connect(&self, sentinel: &ServerConnector) -> Result<Connection, RedisError> {
+    async fn connect_by(&self, sentinel: &ServerConnector) -> Result<Connection, RedisError> {
         let mut sentinel = sentinel.connect().await?.redis;
         let mut command = Cmd::new();
         command.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
@@ -88,7 +86,7 @@ impl Primary {
             let message = "the sentinels know no primary of this name";
             return Err((ErrorKind::MasterNameNotFoundBySentinel, message).into());
         };
-        let connection = self.connector.at(&host, port, &self.config)?.connect().await?;
+        let connection = self.primary.at(&host, port, &self.config)?.connect().await?;
         // During a failover a sentinel may still name the old primary.
         let mut command = Cmd::new();
         command.arg("ROLE");

@@ -72,10 +72,7 @@ impl CachedDenial {
 
     /// Returns whether the entry, which is that of `quota`, is recent enough to be used at `now`.
     pub(super) fn is_fresh(&self, quota: &Quota, now: u64) -> bool {
-        let max_age = match quota.is_concurrent() {
-            true => MAX_AGE_IN_FLIGHT_MICROS,
-            false => MAX_AGE_MICROS,
-        };
+        let max_age = if quota.is_concurrent() { MAX_AGE_IN_FLIGHT_MICROS } else { MAX_AGE_MICROS };
         (self.asked_at..self.asked_at.saturating_add(max_age)).contains(&now)
     }
 
@@ -100,9 +97,10 @@ impl CachedDenial {
         if now >= next_at {
             return None;
         }
-        let retry_after = match cost > remaining && cost <= limit {
-            true => Some(self.wait(self.free_at(cost)?.min(reset_at).max(next_at), now)),
-            false => None,
+        let retry_after = if cost > remaining && cost <= limit {
+            Some(self.wait(self.free_at(cost)?.min(reset_at).max(next_at), now))
+        } else {
+            None
         };
         let next_after = self.wait(next_at, now);
         let reset_after = self.wait(reset_at, now);

@@ -82,10 +82,12 @@ impl CacheTable {
         let Some(entry) = set.iter().flatten().find(|entry| entry.is_of(fingerprint, quota)) else {
             return Found::Nothing;
         };
-        match entry.denial.is_fresh(quota, now) {
-            true if entry.changes == changes => Found::Denial(entry.denial),
-            true => Found::Void,
-            false => Found::Nothing,
+        if !entry.denial.is_fresh(quota, now) {
+            Found::Nothing
+        } else if entry.changes == changes {
+            Found::Denial(entry.denial)
+        } else {
+            Found::Void
         }
     }
 

@@ -170,9 +170,10 @@ impl Fallback {
     pub(in crate::remote) fn refund(&self, receipt: &Receipt) -> StoreReply {
         let lines = receipt.lines().iter().map(|line| {
             let (charge, units) = (&line.charge, line.units);
-            let units = match is_replayed(charge) {
-                true => self.backlog.remove(self.local.name(charge), units),
-                false => units,
+            let units = if is_replayed(charge) {
+                self.backlog.remove(self.local.name(charge), units)
+            } else {
+                units
             };
             ReceiptLine::new(charge.share(self.instances), units, line.mark)
         });
@@ -208,7 +209,6 @@ impl Cause {
         matches!(self, Self::Failed(error) if !error.is_unavailable())
     }
 
-    #[cold]
     pub(in crate::remote) fn into_error(self) -> Error {
         match self {
             Self::Rejected => {

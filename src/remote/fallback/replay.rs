@@ -5,12 +5,7 @@ use std::{future::poll_fn, pin::Pin, slice, task::Poll};
 use tokio::task::yield_now;
 
 use super::{backlog::SHARDS, fallback::Fallback};
-use crate::{
-    decision::Standing,
-    error::ErrorKind,
-    policy::Charge,
-    store::{Answer, Request},
-};
+use crate::{error::ErrorKind, policy::Charge, store::Answer};
 
 /// The maximum number of charges in flight. Each charge is a call of its own, so that each has the
 /// whole deadline and the failure of one does not affect the others.
@@ -50,10 +45,8 @@ impl Fallback {
     /// The local store says how many units of the key still count. It may know more units than the backlog, if
     /// the key was also charged in another way. If it has forgotten the key, nothing is charged.
     fn still_spent(&self, charge: &Charge<'static>) -> Option<Charge<'static>> {
-        let share = charge.share(self.instances);
-        let reply = self.local.call_at(Request::Peek(&[share]), self.clock.now());
-        let Standing { limit, remaining, .. } = reply.charges.first()?.standing;
-        let units = limit.saturating_sub(remaining).min(charge.cost());
+        let outstanding = self.local.outstanding(charge, self.clock.now());
+        let units = outstanding.min(charge.cost());
         (units > 0).then(|| charge.clone().with_cost(units))
     }
 }
@@ -87,6 +80,7 @@ mod tests {
         key::Key,
         memory::MemoryConfig,
         policy::Policy,
+        store::Request,
     };
 
     /// The keys of a node whose breaker is open stay, and so do the keys behind a failure.

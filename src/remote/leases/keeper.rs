@@ -111,7 +111,6 @@ impl Stocks {
     }
 }
 
-#[cold]
 fn not_refunded() -> Error {
     let message = format!("the store did not refund all leased units within {CLOSE_TIMEOUT:?}");
     Error::new(ErrorKind::Unavailable, message).with_effect(Effect::Unknown)

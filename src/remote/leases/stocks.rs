@@ -278,7 +278,6 @@ impl Stocks {
 
     /// Replaces the quota of a stock by that of a charge, unless the charge was made under an earlier
     /// quota than the stock. Returns whether it was replaced.
-    #[cold]
     fn change_quota(&self, entry: &mut Entry, charge: &Charge<'_>) -> bool {
         if charge.quota_in_force() != *charge.quota() {
             return false;

@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 
-use crate::key::{Identity, IntoIdentity};
+use crate::key::{Identity, IntoIdentity, Key};
 
 /// A trait that adds a second extractor, which is called if the first one finds no key.
 ///
@@ -74,7 +74,7 @@ where
         move |parts: &Parts| match (self(parts).into_identity(), other(parts).into_identity()) {
             (Identity::Exempt, _) | (_, Identity::Exempt) => Identity::Exempt,
             (Identity::Known(first), Identity::Known(second)) => {
-                Identity::Known(first.paired(&second))
+                Identity::Known(Key::from((first, second)))
             }
             (Identity::NoPeer, _) | (_, Identity::NoPeer) => Identity::NoPeer,
             _ => Identity::Unknown,

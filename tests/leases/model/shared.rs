@@ -1,7 +1,7 @@
 //! The store that all processes of the model share: one key, counted by the crate's own algorithms.
 
 use crate::{
-    algorithm::{KeyState, Refund, UnlimitedMemory},
+    algorithm::{At, Demand, KeyState, Refund, Terms, UnlimitedMemory},
     clock::Timestamp,
     decision::{Mark, Standing},
     quota::Quota,
@@ -40,13 +40,11 @@ impl Shared {
 
     pub(super) fn acquire(&mut self, now: u64, charge: &SentCharge) -> Reply {
         let time = Timestamp::from_micros(now);
-        let affordable = |free: u64| match free.checked_sub(charge.cost) {
-            None => 0,
-            Some(rest) => charge.cost.max(charge.lease_up_to.min(charge.cost + rest / 2)),
-        };
+        let SentCharge { cost, lease_up_to, .. } = *charge;
+        let demand = Demand { cost, max_cost: cost.max(lease_up_to), terms: Terms::Lease };
         let quota = (self.counted)(&charge.quota);
         let (units, mark, standing) =
-            self.state.spend(&quota, time, charge.cost, affordable, &UnlimitedMemory);
+            self.state.spend(&quota, demand, At { now: time, budget: &UnlimitedMemory });
         Reply { time, units, mark, standing }
     }
 
