@@ -34,7 +34,10 @@ struct Instant(MemoryStore);
 impl Store for Instant {
     fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
         let reply = self.0.call(request, deadline).now().unwrap();
-        Answer::ready(reply.map(|reply| reply.with_source(Source::Shared)))
+        Answer::ready(reply.map(|mut reply| {
+            reply.source = Source::Shared;
+            reply
+        }))
     }
 
     /// Returns true although it counts over the window alone: no other process shares it.

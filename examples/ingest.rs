@@ -75,7 +75,7 @@ impl Upstream {
 }
 
 fn report(denied: &Denied<'_>) {
-    let policy = denied.binding().map_or("", |binding| binding.policy().name());
+    let policy = denied.binding().map_or("", |binding| binding.charge().policy().name());
     match denied.retry_after() {
         Some(wait) => println!("come back in {} s ({policy})", wait.as_secs() + 1),
         None => println!("this can never be afforded ({policy})"),

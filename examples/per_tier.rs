@@ -36,7 +36,7 @@ async fn main() -> support::Outcome<()> {
 }
 
 async fn hello(decided: Decisions) -> String {
-    let policy = decided.binding().map_or("none", |binding| binding.policy().name());
+    let policy = decided.binding().map_or("none", |binding| binding.charge().policy().name());
     format!("policy {policy}, {} left\n", decided.remaining().unwrap_or(0))
 }
 

@@ -36,7 +36,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         ];
         let decision = limiter.check(charges).await?;
         let allows = [0, 1, 2].map(|position| {
-            let kind = decision.outcomes().get(position).map(|outcome| outcome.kind());
+            let kind = decision.outcomes().nth(position).map(|outcome| outcome.kind());
             matches!(kind, Some(OutcomeKind::Allowed | OutcomeKind::WouldAllow))
         });
         for (denied, allows) in denied.iter_mut().zip(allows) {

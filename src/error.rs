@@ -176,12 +176,6 @@ impl Error {
         self.0.kind
     }
 
-    /// Returns whether a value from the caller is out of range: [`ErrorKind::Invalid`].
-    #[must_use]
-    pub fn is_invalid(&self) -> bool {
-        self.kind() == ErrorKind::Invalid
-    }
-
     /// Returns whether the store could not answer, for any reason.
     /// [`kind`](Self::kind) returns the reason.
     #[must_use]

@@ -25,7 +25,7 @@ pub fn each_algorithm(limit: u64) -> Vec<Policy> {
 
 pub async fn remaining(fixture: &Fixture, policy: &Policy) -> u64 {
     let decision = fixture.limiter.peek(policy.charge("alice", 0)).await.expect("an answer");
-    decision.outcomes().get(0).expect("an outcome").standing().remaining()
+    decision.outcomes().next().expect("an outcome").standing().remaining()
 }
 
 pub async fn check<'p>(fixture: &Fixture, policy: &'p Policy, cost: u64) -> Decision<'p> {
@@ -102,9 +102,9 @@ pub async fn a_shadow_never_binds(fixture: Fixture) {
             let decision = fixture.limiter.check(shadow).await.expect("an answer");
             assert!(decision.is_allowed());
             assert!(decision.binding().is_none());
-            assert_eq!(decision.outcomes().get(0).expect("an outcome").verdict(), verdict);
+            assert_eq!(decision.outcomes().next().expect("an outcome").verdict(), verdict);
             let waits =
-                decision.outcomes().get(0).expect("an outcome").standing().retry_after().is_some();
+                decision.outcomes().next().expect("an outcome").standing().retry_after().is_some();
             assert_eq!(waits, verdict == Verdict::Refused);
         }
     }
@@ -156,8 +156,8 @@ pub async fn cost_0_reads(fixture: Fixture) {
         assert!(check(&fixture, policy, 2).await.is_allowed());
         let decision = check(&fixture, policy, 0).await;
         assert!(decision.is_allowed());
-        assert_eq!(decision.outcomes().get(0).expect("an outcome").standing().remaining(), 0);
-        assert_eq!(decision.outcomes().get(0).expect("an outcome").standing().retry_after(), None);
+        assert_eq!(decision.outcomes().next().expect("an outcome").standing().remaining(), 0);
+        assert_eq!(decision.outcomes().next().expect("an outcome").standing().retry_after(), None);
     }
 }
 
@@ -170,7 +170,7 @@ pub async fn over_capacity(fixture: Fixture) {
             };
             assert!(denied.is_over_capacity());
             assert_eq!(denied.retry_after(), None);
-            assert_eq!(denied.outcomes().get(0).expect("an outcome").standing().remaining(), 2);
+            assert_eq!(denied.outcomes().next().expect("an outcome").standing().remaining(), 2);
         }
         // It binds, whatever the others wait.
         let full = crate::policy("full", "1/s");
@@ -192,7 +192,7 @@ pub async fn peek_spends_nothing(fixture: Fixture) {
             let peek = fixture.limiter.peek(policy.charge("alice", 3)).await.expect("an answer");
             assert!(peek.is_allowed());
             assert_eq!(verdicts(&peek), [(Verdict::Passed, 0)]);
-            assert_eq!(peek.outcomes().get(0).expect("an outcome").standing().remaining(), 3);
+            assert_eq!(peek.outcomes().next().expect("an outcome").standing().remaining(), 3);
         }
     }
 }

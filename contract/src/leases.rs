@@ -10,7 +10,7 @@ use crate::{Fixture, hold, policy};
 /// Returns the number of units granted, or `None` if the check is denied.
 async fn granted(fixture: &Fixture, charge: Charge<'_>) -> Option<u64> {
     let decision = fixture.limiter.check(charge).await.expect("an answer");
-    let granted = decision.outcomes().get(0).expect("an outcome").granted();
+    let granted = decision.outcomes().next().expect("an outcome").granted();
     decision.is_allowed().then_some(granted)
 }
 
@@ -58,7 +58,7 @@ pub async fn a_lease_is_all_or_nothing(fixture: Fixture) {
         let full = policy(&format!("full-{}", leased.name()), "1/s");
         let charges = || [leased.charge("alice", 1).lease_up_to(8), full.charge("alice", 1)];
         let allowed = fixture.limiter.check(charges()).await.expect("an answer");
-        assert_eq!(allowed.outcomes().get(0).expect("an outcome").granted(), 5);
+        assert_eq!(allowed.outcomes().next().expect("an outcome").granted(), 5);
         assert!(!fixture.limiter.check(charges()).await.expect("an answer").is_allowed());
         assert_eq!(remaining(&fixture, leased).await, 5);
     }
@@ -76,7 +76,7 @@ pub async fn a_lease_is_refunded_and_settled_like_a_charge(fixture: Fixture) {
         assert_eq!(remaining(&fixture, policy).await, 8);
         // A peek and a penalty take no lease.
         let peek = fixture.limiter.peek(lease()).await.expect("an answer");
-        assert_eq!(peek.outcomes().get(0).expect("an outcome").granted(), 0);
+        assert_eq!(peek.outcomes().next().expect("an outcome").granted(), 0);
         let _ = fixture.limiter.penalize(lease()).await.expect("an answer");
         assert_eq!(remaining(&fixture, policy).await, 7);
     }
@@ -91,7 +91,7 @@ pub async fn a_mark_has_the_debt_of_a_token_bucket(fixture: Fixture) {
             let Decision::Allowed(allowed) = check(&fixture, policy, units).await else {
                 panic!("{policy:?} has units for {units}")
             };
-            marked.push(allowed.into_receipt().lines()[0].mark().parts()[1]);
+            marked.push(allowed.into_receipt().lines()[0].mark.0[1]);
         }
         let algorithm = policy.quota().algorithm();
         let has_debts = matches!(algorithm, Algorithm::TokenBucket { .. });
@@ -118,7 +118,7 @@ pub async fn counts(fixture: &Fixture, algorithm: &str, capacity: u64, free: Fre
     let decision =
         fixture.limiter.check(policy.charge("alice", capacity + 1).lease_up_to(99)).await;
     let decision = decision.expect("an answer");
-    let outcome = decision.outcomes().get(0).expect("an outcome");
+    let outcome = decision.outcomes().next().expect("an outcome");
     assert_eq!(outcome.verdict(), Verdict::OverCapacity, "{text}");
     let standing = outcome.standing();
     assert_eq!((standing.limit(), outcome.charge().quota()), (capacity, &policy.quota()));
@@ -131,7 +131,7 @@ async fn wait_is_exact(fixture: &Fixture, policy: &Policy, capacity: u64) {
     fixture.set(day);
     assert!(check(fixture, policy, capacity).await.is_allowed());
     let denied = check(fixture, policy, 3).await;
-    let standing = denied.outcomes().get(0).expect("an outcome").standing();
+    let standing = denied.outcomes().next().expect("an outcome").standing();
     let wait = standing.retry_after().expect("refused") - Duration::from_micros(1);
     for admitted in [false, true] {
         fixture.set(day + wait.as_micros() as u64 + u64::from(admitted));

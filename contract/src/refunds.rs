@@ -181,7 +181,7 @@ pub async fn a_settlement_refunds_before_it_charges(fixture: Fixture) {
     let Decision::Allowed(allowed) = decision else { panic!("3 are free") };
     fixture.limiter.hold(allowed.into_receipt()).settle(2).await.expect("an answer");
     let decision = check(&fixture, &bucket, 0).await;
-    let standing = decision.outcomes().get(0).expect("an outcome").standing();
+    let standing = decision.outcomes().next().expect("an outcome").standing();
     assert_eq!(standing.reset_after().as_micros() as u64, 4 * SECOND);
 }
 
@@ -197,7 +197,7 @@ pub async fn settle_far_beyond_the_limit(fixture: Fixture) {
             let decision = check(&fixture, policy, 10).await;
             let wait = decision
                 .outcomes()
-                .get(0)
+                .next()
                 .expect("an outcome")
                 .standing()
                 .retry_after()
@@ -229,7 +229,7 @@ pub async fn reset_forgets(fixture: Fixture) {
         fixture.limiter.reset(policy.charge("alice", 0)).await.expect("an answer");
         assert_eq!(remaining(&fixture, policy).await, 10);
         let other = fixture.limiter.peek(policy.charge("bob", 0)).await.expect("an answer");
-        assert_eq!(other.outcomes().get(0).expect("an outcome").standing().remaining(), 6);
+        assert_eq!(other.outcomes().next().expect("an outcome").standing().remaining(), 6);
         assert_eq!(policy.quota().limit(), Quota::per_second(10).limit());
     }
 }

@@ -15,7 +15,7 @@ pub async fn a_trial_never_binds(fixture: Fixture) {
             let trial = policy.charge("alice", cost).trial();
             let decision = fixture.limiter.check(trial).await.expect("an answer");
             assert!(decision.is_allowed() && decision.binding().is_none());
-            let outcome = decision.outcomes().get(0).expect("an outcome");
+            let outcome = decision.outcomes().next().expect("an outcome");
             assert_eq!((outcome.verdict(), outcome.granted()), (verdict, granted));
         }
         assert_eq!(policy.trial_counts(), TrialCounts::default(), "there is no live charge");
@@ -33,7 +33,7 @@ pub async fn a_trial_is_charged_whatever_the_live_charges_decide(fixture: Fixtur
             (false, Verdict::Refused, 0, 1),
         ] {
             let decision = fixture.limiter.check(charges()).await.expect("an answer");
-            let trial = decision.outcomes().get(0).expect("the trial");
+            let trial = decision.outcomes().next().expect("the trial");
             assert_eq!(decision.is_allowed(), live);
             assert_eq!((trial.verdict(), trial.granted()), (verdict, granted), "{tried:?}");
             assert_eq!(trial.standing().remaining(), left, "{tried:?}");
@@ -69,7 +69,7 @@ pub async fn a_trial_shows_what_a_shadow_cannot(fixture: Fixture) {
         ];
         let decision = fixture.limiter.check(charges).await.expect("an answer");
         for (index, count) in would_deny.iter_mut().enumerate() {
-            let outcome = decision.outcomes().get(1 + index).expect("three charges");
+            let outcome = decision.outcomes().nth(1 + index).expect("three charges");
             *count += u64::from(outcome.verdict() != Verdict::Passed);
         }
     }
@@ -144,7 +144,7 @@ pub async fn a_blocked_trial_is_refused_and_denies_nothing(fixture: Fixture) {
         let charges = [live.charge(tried.name(), 1), tried.charge("alice", 1).trial()];
         let decision = fixture.limiter.check(charges).await.expect("an answer");
         assert!(decision.is_allowed(), "{tried:?}");
-        let trial = decision.outcomes().get(1).expect("two charges");
+        let trial = decision.outcomes().nth(1).expect("two charges");
         assert_eq!((trial.verdict(), trial.granted()), (Verdict::Refused, 0), "{tried:?}");
     }
 }
@@ -173,7 +173,7 @@ pub async fn trials_of_several_keys_are_spent_also_if_a_later_key_denies(fixture
         }
         for key in keys {
             let decision = limiter.peek(tried.charge(key, 0)).await.expect("an answer");
-            let standing = decision.outcomes().get(0).expect("an outcome").standing();
+            let standing = decision.outcomes().next().expect("an outcome").standing();
             assert_eq!(standing.remaining(), 4, "{tried:?} {key}");
         }
     }

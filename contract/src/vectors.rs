@@ -57,7 +57,7 @@ async fn run(fixture: &Fixture, vector: &Value) {
 
 /// Compares the outcome with the values that the step expects.
 fn compare(step: &Value, decision: &Decision<'_>) {
-    let standing = decision.outcomes().get(0).expect("an outcome").standing();
+    let standing = decision.outcomes().next().expect("an outcome").standing();
     if let Some(allowed) = step["allowed"].as_bool() {
         assert_eq!(decision.is_allowed(), allowed, "{step}");
     }
@@ -70,7 +70,7 @@ fn compare(step: &Value, decision: &Decision<'_>) {
     if let Some(retry) = step.get("retry") {
         assert_eq!(standing.retry_after().map(micros), retry.as_u64(), "{step}");
         let over =
-            decision.outcomes().get(0).expect("an outcome").verdict() == Verdict::OverCapacity;
+            decision.outcomes().next().expect("an outcome").verdict() == Verdict::OverCapacity;
         assert_eq!(over, !decision.is_allowed() && retry.is_null(), "{step}");
     }
 }
@@ -98,7 +98,7 @@ pub async fn sliding_counter_estimate(fixture: Fixture) {
             .await
             .expect("an answer")
             .outcomes()
-            .get(0)
+            .next()
             .expect("an outcome")
             .standing()
             .remaining();

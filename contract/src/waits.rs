@@ -34,7 +34,7 @@ pub async fn the_longest_wait_binds(fixture: Fixture) {
     let charges = || [short.charge("alice", 1), long.charge("alice", 1), short.charge("bob", 1)];
     assert!(fixture.limiter.check(charges()).await.expect("an answer").is_allowed());
     let decision = fixture.limiter.check(charges()).await.expect("an answer");
-    assert_eq!(decision.binding().map(|it| it.policy().name()), Some("long"));
+    assert_eq!(decision.binding().map(|it| it.charge().policy().name()), Some("long"));
     let Decision::Denied(denied) = decision else { panic!("all are spent") };
     assert_eq!(denied.retry_after().map(micros), Some(3 * SECOND));
 }
@@ -44,7 +44,7 @@ pub async fn the_fewest_units_bind(fixture: Fixture) {
     let (many, few) = (policy("many", "9/s"), policy("few", "4/s"));
     let charges = [many.charge("alice", 1), few.charge("alice", 1), many.charge("bob", 1)];
     let decision = fixture.limiter.check(charges).await.expect("an answer");
-    assert_eq!(decision.binding().map(|it| it.policy().name()), Some("few"));
+    assert_eq!(decision.binding().map(|it| it.charge().policy().name()), Some("few"));
     let Decision::Allowed(allowed) = decision else { panic!("nothing is spent") };
     assert_eq!(allowed.remaining(), Some(3));
 }
@@ -53,7 +53,7 @@ pub async fn a_full_key_waits_for_nothing(fixture: Fixture) {
     fixture.set(START);
     for policy in &each_algorithm(3) {
         let decision = check(&fixture, policy, 0).await;
-        let standing = decision.outcomes().get(0).expect("an outcome").standing();
+        let standing = decision.outcomes().next().expect("an outcome").standing();
         assert_eq!((standing.limit(), standing.remaining()), (3, 3));
         assert!(standing.next_after().is_zero() && standing.reset_after().is_zero());
         assert_eq!(standing.retry_after(), None);
@@ -114,7 +114,7 @@ pub async fn a_clock_is_set_back_beyond_a_window(fixture: Fixture) {
         for (back, is_set_back) in [(WINDOW, false), (WINDOW + 1, true)] {
             fixture.set(START - back);
             let peek = fixture.limiter.peek(policy.charge("alice", 0)).await.expect("an answer");
-            let standing = *peek.outcomes().get(0).expect("an outcome").standing();
+            let standing = *peek.outcomes().next().expect("an outcome").standing();
             let wait = standing.reset_after().as_micros() as u64;
             assert_eq!(wait < 2 * WINDOW, is_set_back, "{policy:?} waits {wait}, {back} back");
         }

@@ -95,7 +95,10 @@ impl PaceLayer {
             Ok(Decision::Allowed(allowed)) => Ok(allowed),
             Ok(Decision::Denied(denied)) => {
                 return Err(PaceError::Denied {
-                    policy: denied.binding().map_or("", |it| it.policy().name()).to_owned(),
+                    policy: denied
+                        .binding()
+                        .map_or("", |it| it.charge().policy().name())
+                        .to_owned(),
                     retry_after: denied.retry_after(),
                     over_capacity: denied.is_over_capacity(),
                     by_upstream: false,

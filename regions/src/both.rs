@@ -56,18 +56,18 @@ impl Both {
 
     /// Sends each line of a [receipt](Receipt) to the part that has paid it.
     pub(crate) fn refund(stores: &Stores, receipt: &Receipt, limit: Option<Instant>) -> Self {
-        let charges = receipt.lines().iter().map(|line| line.charge());
-        let lines: Lines = charges.map(|charge| stores.line(charge)).collect();
+        let charges = receipt.lines().iter().map(|line| &line.charge);
+        let lines: Lines = charges.map(|charge| stores.line(&charge)).collect();
         let send = |part| {
             let (mut positions, mut paid) = (SmallVec::new(), SmallVec::<[ReceiptLine; 1]>::new());
             for (index, (line, spent)) in lines.iter().zip(receipt.lines()).enumerate() {
-                let (spent_on, mark) = Part::of(spent.mark());
+                let (spent_on, mark) = Part::of(spent.mark);
                 if let (true, Some(charge)) = (spent_on == part, line.charge_on(part)) {
                     positions.push(index);
-                    paid.push(line_of(charge, spent.units(), mark));
+                    paid.push(line_of(charge, spent.units, mark));
                 }
             }
-            let receipt = Receipt::from_parts(receipt.time(), receipt.source(), paid);
+            let receipt = Receipt::new(receipt.time, receipt.source, paid);
             let answer = (!positions.is_empty())
                 .then(|| stores.call(part, Request::Refund(&receipt), limit));
             Sent { part, answer, positions }
@@ -96,10 +96,10 @@ impl Both {
         let is_region_alone = matches!(pool, Some(None));
         for (reply, sent) in [(share, &self.share), (pool.flatten(), &self.pool)] {
             let Some(reply) = reply else { continue };
-            time = time.or(Some(reply.time()));
-            source = Some(combined(source, reply.source()));
+            time = time.or(Some(reply.time));
+            source = Some(combined(source, reply.source));
             for (index, charge_reply) in sent.positions.iter().zip(reply.charges()) {
-                self.lines[*index].record(sent.part, *charge_reply, reply.source());
+                self.lines[*index].record(sent.part, *charge_reply, reply.source);
                 if charge_reply.units > 0 {
                     self.lines[*index].decide(sent.part);
                 }

@@ -105,13 +105,13 @@ impl DividedCheck {
 
     /// Keeps the reply of a part. Returns whether the part has spent the charges.
     fn record(&mut self, part: Part, asked: &[usize], reply: StoreReply) -> Result<bool, Error> {
-        let source = reply.source();
+        let source = reply.source;
         if reply.charges().len() != asked.len() {
             let message = "the store has not replied to each charge of a region";
             return Err(Error::new(ErrorKind::Protocol, message).with_effect(Effect::Unknown));
         }
         if part == Part::Share || self.time == Timestamp::default() {
-            self.time = reply.time();
+            self.time = reply.time;
         }
         self.has_fallen_back |= part == Part::Share && source == Source::Fallback;
         let mut is_admitted = true;
@@ -210,7 +210,7 @@ impl DividedCheck {
         let charges = asked.iter().filter_map(|index| self.lines[*index].charge_on(Part::Pool));
         let granted = charges.zip(reply.charges()).filter(|(_, it)| it.units > 0);
         let lines = granted.map(|(charge, it)| line_of(charge, it.units, it.mark));
-        let receipt = Receipt::from_parts(reply.time(), reply.source(), lines);
+        let receipt = Receipt::new(reply.time, reply.source, lines);
         if !receipt.lines().is_empty() {
             drop(self.stores.call(Part::Pool, Request::Refund(&receipt), None).await);
         }

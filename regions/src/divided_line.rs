@@ -46,17 +46,17 @@ impl Part {
         match self {
             Self::Share => mark,
             Self::Pool => {
-                let [first, second, third] = mark.parts();
-                Mark::new([first, second, third | PAID_BY_POOL])
+                let [first, second, third] = mark.0;
+                Mark([first, second, third | PAID_BY_POOL])
             }
         }
     }
 
     /// Returns the part that has paid, and the mark of its store.
     pub(super) fn of(mark: Mark) -> (Self, Mark) {
-        let [first, second, third] = mark.parts();
+        let [first, second, third] = mark.0;
         let part = if third & PAID_BY_POOL == 0 { Self::Share } else { Self::Pool };
-        (part, Mark::new([first, second, third & !PAID_BY_POOL]))
+        (part, Mark([first, second, third & !PAID_BY_POOL]))
     }
 }
 

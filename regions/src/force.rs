@@ -102,9 +102,9 @@ impl Force {
         let answered = self.stores.ask(part, request, self.limit).await;
         let reply = answered.unwrap_or_else(|_| Err(late()))?;
         if part == Part::Share || self.source.is_none() {
-            self.time = reply.time();
+            self.time = reply.time;
         }
-        let source = reply.source();
+        let source = reply.source;
         self.source = Some(combined(self.source, source));
         let asked = self.lines.iter_mut().filter(|line| is_asked(line));
         for (line, charge_reply) in asked.zip(reply.charges()) {

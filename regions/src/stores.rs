@@ -87,7 +87,7 @@ impl Stores {
         let spent = parts.into_iter().filter(|(_, lines)| !lines.is_empty());
         spent
             .map(|(part, lines)| {
-                let receipt = Receipt::from_parts(time, sources[part as usize], lines);
+                let receipt = Receipt::new(time, sources[part as usize], lines);
                 self.call(part, Request::Refund(&receipt), None)
             })
             .collect()

@@ -177,7 +177,7 @@ mod tests {
                     At { now, budget: &UnlimitedMemory },
                 );
                 assert_eq!(charged, units, "{algorithm}");
-                mark.parts()[1]
+                mark.0[1]
             };
             let has_debt_marks = [charge(30), charge(11), charge(1)] == [30, 41, 42];
             assert_eq!(algorithm.has_debt_marks(), has_debt_marks, "{algorithm}");

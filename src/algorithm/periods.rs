@@ -96,7 +96,7 @@ impl<const FADE: u64> Stored for Periods<FADE> {
 
     fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
         let window = refund.quota.window_micros();
-        let Mark(start, generation, _) = refund.mark;
+        let Mark([start, generation, _]) = refund.mark;
         let (seen, end) = (now.as_micros().max(self.last_charge), start + window);
         let is_of_this_window = self.window == window
             && quota.window_micros() == window
@@ -196,7 +196,7 @@ impl<const FADE: u64> StateMachine for Periods<FADE> {
         self.last_charge = estimate.seen;
         estimate.carried.store(&mut self.carried, self.last_charge, budget);
         let start = estimate.end - estimate.window;
-        Mark(start, Carried::of(&self.carried).generation(start), 0)
+        Mark([start, Carried::of(&self.carried).generation(start), 0])
     }
 
     fn read(numbers: &mut Numbers<'_>) -> Option<Self> {

@@ -223,7 +223,7 @@ impl StateMachine for Ring {
         units: u64,
         budget: &dyn MemoryBudget,
     ) -> Mark {
-        Mark(self.push(trailing, units, budget), 0, 0)
+        Mark([self.push(trailing, units, budget), 0, 0])
     }
 
     fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
@@ -340,7 +340,7 @@ impl Ring {
         mark: Mark,
         units: u64,
     ) -> u64 {
-        let Some(index) = mark.0.checked_sub(log.head) else { return 0 };
+        let Some(index) = mark.0[0].checked_sub(log.head) else { return 0 };
         let index = usize::try_from(index).unwrap_or(usize::MAX);
         if index < first || index >= log.len as usize {
             return 0;

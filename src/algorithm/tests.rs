@@ -340,8 +340,8 @@ fn a_bucket_refunds_whole_units_of_its_debt_and_marks_of_up_to_a_window_ahead() 
 
     for (ahead, expected) in [(1_000, 2), (1_001, 0)] {
         let mut state = KeyState::new(quota.algorithm());
-        let Mark(time, debt, credit) = charge(&mut state, &quota, 10_000, 2);
-        let refund = Refund { quota, units: 2, mark: Mark(time + ahead, debt, credit) };
+        let Mark([time, debt, credit]) = charge(&mut state, &quota, 10_000, 2);
+        let refund = Refund { quota, units: 2, mark: Mark([time + ahead, debt, credit]) };
         assert_eq!(state.refund(&quota, at(10_000), &refund), expected);
     }
 }

@@ -70,7 +70,7 @@ impl Stored for TokenBucket {
     /// Debts are paid in the order in which they were made, so what is left of this one is what
     /// the refill since has not reached.
     fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
-        let Mark(time, debt, credit) = refund.mark;
+        let Mark([time, debt, credit]) = refund.mark;
         let bucket = self.snapshot(quota, now);
         if time > bucket.now + refund.quota.window_micros() {
             // The clock has been set back since: how much of this debt is left is not known.
@@ -154,7 +154,7 @@ impl StateMachine for TokenBucket {
         };
         let Bucket { debt, credit, now: anchor, .. } = *bucket;
         *self = Self { debt, credit, anchor, limit, window };
-        Mark(anchor, debt, credit)
+        Mark([anchor, debt, credit])
     }
 
     fn read(numbers: &mut Numbers<'_>) -> Option<Self> {

@@ -142,7 +142,7 @@ impl<'p> Decision<'p> {
         let line = line.and_then(|(charge, reply)| {
             ReceiptLine::of_reply(charge.clone(), reply, self.source(), units)
         });
-        Receipt::from_parts(self.time(), self.source(), line)
+        Receipt::new(self.time(), self.source(), line)
     }
 
     /// Returns the receipt of the units that the check holds in flight, if there are any.
@@ -157,7 +157,7 @@ impl<'p> Decision<'p> {
         let lines = held.filter_map(|(charge, reply)| {
             ReceiptLine::of_reply(charge.clone(), reply, self.source(), u64::MAX)
         });
-        let receipt = Receipt::from_parts(self.time(), self.source(), lines);
+        let receipt = Receipt::new(self.time(), self.source(), lines);
         (!receipt.lines().is_empty()).then_some(receipt)
     }
 
@@ -251,8 +251,7 @@ impl<'p> Denied<'p> {
     }
 
     /// Returns the store's time of the decision.
-    #[must_use]
-    pub fn time(&self) -> Timestamp {
+    pub(crate) fn time(&self) -> Timestamp {
         self.0.time
     }
 
@@ -282,12 +281,6 @@ impl<'p> Allowed<'p> {
         Some(self.0.binding()?.standing().remaining)
     }
 
-    /// Returns the store's time of the decision.
-    #[must_use]
-    pub fn time(&self) -> Timestamp {
-        self.0.time
-    }
-
     /// Returns the kind of store that decided.
     #[must_use]
     pub fn source(&self) -> Source {
@@ -302,7 +295,7 @@ impl<'p> Allowed<'p> {
             .into_iter()
             .zip(&replies)
             .filter_map(|(charge, reply)| ReceiptLine::of_reply(charge, reply, source, u64::MAX));
-        Receipt::from_parts(time, source, lines)
+        Receipt::new(time, source, lines)
     }
 }
 
@@ -310,9 +303,7 @@ impl<'p> Allowed<'p> {
 mod tests {
     use crate::{
         clock::Timestamp,
-        decision::{
-            ChargeReply, Decision, Mark, ReceiptLine, Source, Standing, StoreReply, Verdict,
-        },
+        decision::{ChargeReply, Decision, Mark, Source, Standing, StoreReply, Verdict},
         policy::{Charges, Policy},
         quota::Quota,
     };
@@ -378,7 +369,7 @@ mod tests {
             });
             let reply = StoreReply::new(Timestamp::from_micros(7), Source::Local, replies);
             let receipt = Decision::new(&mut charges, reply).unwrap().in_flight();
-            receipt.map(|receipt| receipt.lines().iter().map(ReceiptLine::units).sum())
+            receipt.map(|receipt| receipt.lines().iter().map(|line| line.units).sum())
         };
         assert_eq!(held(&[(&day, Verdict::Passed, 3)]), None);
         assert_eq!(held(&[(&jobs, Verdict::Passed, 3)]), Some(3));

@@ -3,10 +3,7 @@
 use std::cmp::Reverse;
 
 use super::{ChargeReply, Standing, Verdict};
-use crate::{
-    policy::{Charge, Policy},
-    quota::Quota,
-};
+use crate::policy::Charge;
 
 /// The outcome of one [`Charge`].
 ///
@@ -82,23 +79,6 @@ impl<'a> Outcome<'a> {
     #[must_use]
     pub fn charge(self) -> &'a Charge<'a> {
         self.charge
-    }
-
-    /// Returns the policy of the charge.
-    #[must_use]
-    pub fn policy(self) -> &'a Policy {
-        self.charge.policy()
-    }
-
-    /// Returns the quota that decided the charge: the quota of the policy when the charge was made, or the
-    /// [charge's own](Charge::with_quota), such as a customer's. [`Policy::quota`] is the current quota of the
-    /// policy, which may be another one.
-    ///
-    /// While the [fallback](crate::guide::resilience) decides, each process admits a share of this quota:
-    /// [`Standing::limit`].
-    #[must_use]
-    pub fn quota(self) -> &'a Quota {
-        self.charge.quota()
     }
 
     /// Returns the verdict on this charge by itself. A charge that passes is still not spent if

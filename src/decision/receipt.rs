@@ -30,7 +30,7 @@ use crate::{
 ///
 /// if let Decision::Allowed(allowed) = limiter.check(tokens.charge("alice", 100)).await? {
 ///     let receipt = allowed.into_receipt();
-///     assert_eq!(receipt.lines()[0].units(), 100);
+///     assert_eq!(receipt.lines()[0].units, 100);
 ///     limiter.hold(receipt).settle(30).await?; // refunds 70 units
 /// }
 /// # Ok(())
@@ -39,17 +39,22 @@ use crate::{
 #[derive(Debug)]
 #[must_use = "dropping a receipt keeps the charge"]
 pub struct Receipt {
-    time: Timestamp,
-    source: Source,
+    /// The store's time of the check.
+    pub time: Timestamp,
+    /// The kind of store that decided.
+    pub source: Source,
     lines: SmallVec<[ReceiptLine; 1]>,
 }
 
 /// One line of a [`Receipt`]: a charge, and the units that were spent for it.
 #[derive(Debug)]
 pub struct ReceiptLine {
-    charge: Charge<'static>,
-    units: u64,
-    mark: Mark,
+    /// The charge, with the quota under which it was decided.
+    pub charge: Charge<'static>,
+    /// The units that were spent.
+    pub units: u64,
+    /// The record of the charge, with which the store refunds its units.
+    pub mark: Mark,
 }
 
 impl Receipt {
@@ -74,16 +79,16 @@ impl Receipt {
     /// let Decision::Allowed(allowed) = limiter.check(tokens.charge("alice", 100)).await? else { return Ok(()) };
     /// let receipt = allowed.into_receipt();
     /// let line = &receipt.lines()[0];
-    /// let stored = (receipt.time(), receipt.source(), *line.charge().quota(), line.units(), line.mark());
+    /// let stored = (receipt.time, receipt.source, *line.charge.quota(), line.units, line.mark);
     ///
     /// let (time, source, quota, units, mark) = stored;
     /// let line = ReceiptLine::from_parts(tokens.charge("alice", units), quota, units, mark);
-    /// let restored = Receipt::from_parts(time, source, [line]);
+    /// let restored = Receipt::new(time, source, [line]);
     /// assert_eq!(limiter.hold(restored).refund().await?, 100);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn from_parts(
+    pub fn new(
         time: Timestamp,
         source: Source,
         lines: impl IntoIterator<Item = ReceiptLine>,
@@ -92,18 +97,6 @@ impl Receipt {
         // Mostly there is one, which `collect` moves more often.
         lines.into_iter().for_each(|line| receipt.lines.push(line));
         receipt
-    }
-
-    /// Returns the store's time of the charge.
-    #[must_use]
-    pub fn time(&self) -> Timestamp {
-        self.time
-    }
-
-    /// Returns the kind of store that was charged.
-    #[must_use]
-    pub fn source(&self) -> Source {
-        self.source
     }
 
     /// Returns a line for each charge that was made, in their order.
@@ -125,7 +118,7 @@ impl Receipt {
             units: line.units,
             mark: line.mark,
         });
-        Self::from_parts(self.time, self.source, lines)
+        Self::new(self.time, self.source, lines)
     }
 
     /// Removes the lines of concurrency limits, whose units are released and never charged later.
@@ -183,31 +176,13 @@ impl ReceiptLine {
         is_made.then(|| Self::new(charge.into_owned(), reply.units.min(max_units), reply.mark))
     }
 
-    /// Restores a line from its parts: see [`Receipt::from_parts`].
+    /// Restores a line from its parts: see [`Receipt::new`].
     ///
     /// `charge` has the policy and the key. `quota` is the quota that [decided](Charge::quota) it at that time:
     /// the policy may have another one by now.
     #[must_use]
     pub fn from_parts(charge: Charge<'_>, quota: Quota, units: u64, mark: Mark) -> Self {
         Self::new(charge.decided_under(quota).into_owned(), units, mark)
-    }
-
-    /// Returns the charge.
-    #[must_use]
-    pub fn charge(&self) -> &Charge<'static> {
-        &self.charge
-    }
-
-    /// Returns the number of units that were spent.
-    #[must_use]
-    pub fn units(&self) -> u64 {
-        self.units
-    }
-
-    /// Returns the mark, which the store needs to refund the units.
-    #[must_use]
-    pub fn mark(&self) -> Mark {
-        self.mark
     }
 }
 
@@ -228,11 +203,11 @@ mod tests {
         let line = |&units: &u64| {
             ReceiptLine::new(policy.charge(1, units).into_owned(), units, Mark::default())
         };
-        Receipt::from_parts(Timestamp::default(), Source::Local, units.iter().map(line))
+        Receipt::new(Timestamp::default(), Source::Local, units.iter().map(line))
     }
 
     fn units(receipt: &Receipt) -> Vec<u64> {
-        receipt.lines().iter().map(ReceiptLine::units).collect()
+        receipt.lines().iter().map(|line| line.units).collect()
     }
 
     /// Lines that have these units already are in neither.
@@ -264,7 +239,7 @@ mod tests {
             let reply =
                 ChargeReply::new(Verdict::Passed, units, Standing::full(9), Mark::default());
             let charge = charge.clone().with_cost(cost);
-            ReceiptLine::of_reply(charge, &reply, source, 2).map(|line| line.units())
+            ReceiptLine::of_reply(charge, &reply, source, 2).map(|line| line.units)
         };
         for charge in [&allowing, &local] {
             for source in [Source::Shared, Source::Fallback] {

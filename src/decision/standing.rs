@@ -24,7 +24,7 @@ use crate::clock::Timestamp;
 /// let policy = Policy::new("search", Quota::per_second(1).with_algorithm(bucket)?)?;
 ///
 /// let decision = limiter.check(policy.charge("alice", 3)).await?;
-/// let standing = decision.outcomes().get(0).expect("one charge").standing();
+/// let standing = decision.outcomes().next().expect("one charge").standing();
 /// assert_eq!((standing.limit(), standing.remaining()), (5, 2));
 /// assert_eq!(standing.next_after(), Duration::from_secs(1)); // 1 more unit
 /// assert_eq!(standing.reset_after(), Duration::from_secs(3)); // all 5 units
@@ -122,49 +122,37 @@ impl Standing {
 /// use plimsoll::store::Mark;
 ///
 /// let window_number = 28_333_333;
-/// let mark = Mark::new([window_number, 0, 0]);
-/// assert_eq!(mark.parts()[0], window_number);
+/// let mark = Mark([window_number, 0, 0]);
+/// assert_eq!(mark.0[0], window_number);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Mark(pub(crate) u64, pub(crate) u64, pub(crate) u64);
+pub struct Mark(pub [u64; 3]);
 
 impl Mark {
     /// Returns the highest bit of the third number. A store that consists of two stores sets it in the marks of
     /// one of them.
     pub(crate) fn highest_bit(self) -> bool {
-        self.2 >> 63 == 1
-    }
-
-    /// Creates a mark of three numbers.
-    #[must_use]
-    pub const fn new([first, second, third]: [u64; 3]) -> Self {
-        Self(first, second, third)
-    }
-
-    /// Returns the three numbers.
-    #[must_use]
-    pub const fn parts(self) -> [u64; 3] {
-        [self.0, self.1, self.2]
+        self.0[2] >> 63 == 1
     }
 
     /// Returns the mark of the first units of a charge, without the last `units` of them. The second
     /// number of this mark is the debt of a token bucket after the charge. Debts are paid in their
     /// order, so the mark shows how much of them is paid before the first units.
     pub(crate) const fn before(self, units: u64) -> Self {
-        Self(self.0, self.1.saturating_sub(units), self.2)
+        Self([self.0[0], self.0[1].saturating_sub(units), self.0[2]])
     }
 
     /// Returns the mark of the same charge to a token bucket that has a debt of `debt` units after it.
     pub(crate) const fn with_debt(self, debt: u64) -> Self {
-        Self(self.0, debt, self.2)
+        Self([self.0[0], debt, self.0[2]])
     }
 
     /// Returns whether this mark belongs to a part of a charge of `units` units with the mark `whole`.
     pub(crate) const fn is_within(self, whole: Self, units: u64) -> bool {
-        self.0 == whole.0
-            && self.2 == whole.2
-            && self.1 <= whole.1
-            && self.1 > whole.1.saturating_sub(units)
+        self.0[0] == whole.0[0]
+            && self.0[2] == whole.0[2]
+            && self.0[1] <= whole.0[1]
+            && self.0[1] > whole.0[1].saturating_sub(units)
     }
 }
 
@@ -192,7 +180,7 @@ mod tests {
     fn the_highest_bit_of_a_mark_belongs_to_the_third_number() {
         let marks = [(u64::MAX, u64::MAX >> 1, false), (0, 1 << 63, true), (0, u64::MAX, true)];
         for (others, third, expected) in marks {
-            assert_eq!(Mark::new([others, others, third]).highest_bit(), expected);
+            assert_eq!(Mark([others, others, third]).highest_bit(), expected);
         }
     }
 }

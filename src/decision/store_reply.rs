@@ -8,8 +8,10 @@ use crate::clock::Timestamp;
 /// The reply of a [`Store`](crate::store::Store) to a [`Request`](crate::store::Request).
 #[derive(Debug, Clone)]
 pub struct StoreReply {
-    pub(crate) time: Timestamp,
-    pub(crate) source: Source,
+    /// The store's time.
+    pub time: Timestamp,
+    /// The kind of store that decided.
+    pub source: Source,
     pub(crate) charges: SmallVec<[ChargeReply; 1]>,
 }
 
@@ -25,25 +27,6 @@ impl StoreReply {
         charges: impl IntoIterator<Item = ChargeReply>,
     ) -> Self {
         Self { time, source, charges: charges.into_iter().collect() }
-    }
-
-    /// Sets the kind of store that decided, for a store that wraps another store.
-    #[must_use]
-    pub fn with_source(mut self, source: Source) -> Self {
-        self.source = source;
-        self
-    }
-
-    /// Returns the store's time.
-    #[must_use]
-    pub fn time(&self) -> Timestamp {
-        self.time
-    }
-
-    /// Returns the kind of store that decided.
-    #[must_use]
-    pub fn source(&self) -> Source {
-        self.source
     }
 
     /// Returns the number of keys that a block, its lift or a reset has found.
@@ -148,18 +131,16 @@ mod tests {
     fn reply(units: u64, remaining: u64) -> ChargeReply {
         let reset = Duration::from_secs(units);
         let standing = Standing::new(10, remaining, Duration::ZERO, reset, None);
-        ChargeReply::new(Verdict::Passed, units, standing, Mark::new([units, 2, 3]))
+        ChargeReply::new(Verdict::Passed, units, standing, Mark([units, 2, 3]))
     }
 
     #[test]
     fn a_reply_keeps_its_time_and_the_order_of_its_charges() {
         let time = Timestamp::from_micros(7);
         let reply = StoreReply::new(time, Source::Local, [3, 0, 5].map(|units| reply(units, 1)));
-        assert_eq!((reply.time(), reply.source(), reply.found_keys()), (time, Source::Local, 2));
+        assert_eq!((reply.time, reply.source, reply.found_keys()), (time, Source::Local, 2));
         let units: Vec<_> = reply.charges().iter().map(|charge| charge.units).collect();
         assert_eq!(units, [3, 0, 5]);
-        let wrapped = reply.with_source(Source::Region);
-        assert_eq!((wrapped.source(), wrapped.charges().len()), (Source::Region, 3));
     }
 
     #[test]

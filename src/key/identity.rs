@@ -32,7 +32,7 @@ impl Identity {
     /// Returns the key that is charged, or `None` if the request is [`Exempt`](Self::Exempt). For
     /// [`NoPeer`](Self::NoPeer) it is [`Key::ANONYMOUS`], but a layer rejects such a request before.
     #[must_use]
-    pub fn key(self) -> Option<Key> {
+    pub(crate) fn key(self) -> Option<Key> {
         match self {
             Self::Known(key) => Some(key),
             Self::Unknown | Self::NoPeer => Some(Key::ANONYMOUS),

@@ -13,7 +13,7 @@ use super::encoding::{HEADER_BYTES, Kind, PAIR, TAGGED_PART, reveal};
 
 /// The key that a [`Charge`](crate::Charge) is made to: an account, an API key, an address.
 ///
-/// A key has 56 bytes and never allocates. It keeps up to [`MAX_PLAIN_BYTES`](Self::MAX_PLAIN_BYTES) bytes as they
+/// A key has 56 bytes and never allocates. It keeps up to 46 bytes as they
 /// are. A longer text (a bearer token, a hostile header), or one that begins with a zero byte, is
 /// replaced by a 128-bit digest. So every input makes a key of bounded size, and different inputs make
 /// different keys.
@@ -63,7 +63,7 @@ const TAGGED: u64 = 0xff;
 
 impl Key {
     /// The length in bytes of the longest text that is kept as it is.
-    pub const MAX_PLAIN_BYTES: usize = 46;
+    pub(crate) const MAX_PLAIN_BYTES: usize = 46;
 
     /// The key that all unidentified clients share.
     pub const ANONYMOUS: Self = Self::marker(Kind::Anonymous);
@@ -122,7 +122,7 @@ impl Key {
 
     /// Returns the bytes of this key in the clear. Do not log them if they are secret.
     ///
-    /// For a text of more than [`MAX_PLAIN_BYTES`](Self::MAX_PLAIN_BYTES) bytes this is the digest.
+    /// For a text of more than 46 bytes this is the digest.
     #[must_use]
     pub fn reveal(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]

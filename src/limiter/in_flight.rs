@@ -125,8 +125,8 @@ impl UnitsInFlight {
         let count = log.released.len().min(MAX_BATCH);
         let mut lines: Vec<_> = log.released.drain(..count).collect();
         drop(log);
-        lines.sort_by(|one, other| one.charge().key().cmp(other.charge().key()));
-        let receipt = Receipt::from_parts(Timestamp::default(), Source::Shared, lines);
+        lines.sort_by(|one, other| one.charge.key().cmp(other.charge.key()));
+        let receipt = Receipt::new(Timestamp::default(), Source::Shared, lines);
         (count > 0).then_some(receipt)
     }
 
@@ -142,11 +142,11 @@ impl Held {
     /// Begins a renewal, if the units are due: at a quarter of the expiry, or in the next round if the fallback has
     /// admitted them. A policy may have become a rate meanwhile, whose units are not renewed.
     fn begin_renewal(&mut self, id: PermitId, now: Instant) -> Option<DuePermit> {
-        let in_force = |line: &ReceiptLine| line.charge().quota_in_force();
+        let in_force = |line: &ReceiptLine| line.charge.quota_in_force();
         let lines = self.receipt.lines().iter().filter(|line| in_force(line).is_concurrent());
         let expiry = lines.clone().map(|line| in_force(line).window()).min()?;
         let age = now - self.since;
-        let is_local = self.receipt.source() == Source::Fallback && !age.is_zero();
+        let is_local = self.receipt.source == Source::Fallback && !age.is_zero();
         let is_due = is_local || age >= expiry / RENEWALS_PER_EXPIRY;
         if self.is_renewing || !is_due {
             return None;
@@ -159,7 +159,7 @@ impl Held {
 
 /// Returns the charge that renews the units of a line.
 fn renewal(line: &ReceiptLine) -> Charge<'static> {
-    line.charge().clone().with_cost(line.units()).renewing(line.mark().highest_bit())
+    line.charge.clone().with_cost(line.units).renewing(line.mark.highest_bit())
 }
 
 impl Drop for UnitsInFlight {

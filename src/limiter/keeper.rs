@@ -58,7 +58,7 @@ impl LimiterState {
         if self.store.release_now(&receipt) {
             return;
         }
-        if receipt.source() == Source::Fallback {
+        if receipt.source == Source::Fallback {
             // The fallback answers at once.
             drop(self.store.call(Request::Refund(&receipt)));
         } else {

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use super::{
     check::Check,
     permit::Permit,
-    queue,
     reservation::{Reservation, Reserved},
     state::{LimiterState, LimiterStore},
 };
@@ -51,12 +50,6 @@ use crate::{
 pub struct Limiter(pub(super) Arc<LimiterState>);
 
 impl Limiter {
-    /// The maximum number of tasks that wait in [`until_ready`](Self::until_ready) at once.
-    pub const MAX_WAITING: usize = queue::MAX_TASKS;
-
-    /// The longest duration of a [`block`](Self::block): 400 days, like the longest window.
-    pub const MAX_BLOCK: Duration = Quota::MAX_WINDOW;
-
     /// Creates a limiter over `store`.
     ///
     /// Requests to a store that is not embedded are protected by the default [`Resilience`]: a
@@ -284,7 +277,7 @@ impl Limiter {
     ///
     /// - in the cases of [`check`](Self::check). An error from which the store may recover by itself is
     ///   returned only when `within` has passed.
-    /// - if [`MAX_WAITING`](Self::MAX_WAITING) tasks wait already,
+    /// - if 10,000 tasks wait already,
     /// - if `within` passes before the task becomes the first in the queue of its key, because other processes have
     ///   spent the units or the first one waits for the store
     ///   ([`ErrorKind::Deadline`](crate::error::ErrorKind::Deadline)),
@@ -418,7 +411,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// Returns an error if `duration` is zero or longer than [`MAX_BLOCK`](Self::MAX_BLOCK), if
+    /// Returns an error if `duration` is zero or longer than 400 days, if
     /// there are more than [`Charges::MAX`](crate::policy::Charges::MAX) charges, or if the store cannot
     /// answer. The fallback does not replace this request.
     pub async fn block<'p>(
@@ -428,7 +421,7 @@ impl Limiter {
     ) -> Result<usize, Error> {
         let charges = charges.into();
         charges.validate()?;
-        if duration.is_zero() || duration > Self::MAX_BLOCK {
+        if duration.is_zero() || duration > Quota::MAX_WINDOW {
             return Err(Error::invalid("duration of a block", duration, "1 ns to 400 days"));
         }
         let reply = self.0.store.call(Request::Block(&charges, duration)).await?;

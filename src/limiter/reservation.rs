@@ -148,7 +148,7 @@ impl LimiterState {
     ) -> Result<u64, Error> {
         let mut units = 0;
         if let Some(released) = permit.and_then(Permit::into_receipt) {
-            if released.source() == refund.source() {
+            if released.source == refund.source {
                 refund.append(released);
             } else {
                 units += self.refund_one(&released).await?;

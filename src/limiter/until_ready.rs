@@ -99,7 +99,7 @@ pub(super) fn wait_of(denied: &Denied<'_>, poll: &mut Duration) -> Option<Durati
         // The store has named no wait, or the deny cache does not know it.
         return (!denied.is_over_capacity()).then_some(MAX_POLL);
     };
-    if !denied.binding().is_some_and(|binding| binding.quota().is_concurrent()) {
+    if !denied.binding().is_some_and(|binding| binding.charge().quota().is_concurrent()) {
         return Some(wait);
     }
     let wait = wait.min(*poll);

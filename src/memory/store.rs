@@ -133,10 +133,10 @@ impl MemoryStore {
     /// standing.
     pub(crate) fn release(&self, receipt: &Receipt) {
         for line in receipt.lines() {
-            let id = self.0.secret.entry(line.charge());
+            let id = self.0.secret.entry(&line.charge);
             let mut shard = self.0.lock(self.0.shard_of(id));
             if let Some(position) = shard.position(id) {
-                shard.entry(position).state.release(line.mark(), line.units());
+                shard.entry(position).state.release(line.mark, line.units);
             }
         }
     }
@@ -173,7 +173,7 @@ mod tests {
         let debts = [2, 3].map(|cost| {
             let charges = [policy.charge("alice", cost)];
             let reply = store.call_at(Request::Acquire(&charges), Timestamp::from_micros(1 << 40));
-            reply.charges()[0].mark.parts()[1]
+            reply.charges()[0].mark.0[1]
         });
         assert_eq!((store.traits().marks_debts, debts), (true, [2, 5]));
     }

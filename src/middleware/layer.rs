@@ -247,7 +247,7 @@ impl RateLimitLayer {
     ///   because other processes, checks that do not wait, or a slow store have delayed it.
     /// - Under a [sliding counter](crate::Algorithm::SlidingCounter), the time of a turn is an estimate for
     ///   costs above 1. With leases or [regions](https://docs.rs/plimsoll-regions), it is an estimate too.
-    /// - At most [`Limiter::MAX_WAITING`] requests of a limiter wait in this process. The next one is
+    /// - At most 10,000 requests of a limiter wait in this process. The next one is
     ///   denied at once.
     /// - If the client disconnects, the server drops the request. It leaves the queue and has spent
     ///   nothing, unless its units had already been requested from a remote store.

@@ -253,7 +253,7 @@ mod tests {
             let charges = || [other.charge("x", 1), one.clone(), other.charge("y", 1), two.clone()];
             for charges in [Charges::from(charges()), charges().into_iter().collect()] {
                 let error = charges.validate().unwrap_err();
-                assert!(error.is_invalid());
+                assert!(error.kind() == ErrorKind::Invalid);
                 let start = format!("a check has two limits under the name \"api\" ({quotas}), ");
                 assert!(error.to_string().starts_with(&start), "{error}");
             }

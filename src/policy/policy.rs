@@ -43,9 +43,6 @@ impl Policy {
     /// The longest name, in characters.
     pub const MAX_NAME_CHARS: usize = Name::MAX_CHARS;
 
-    /// The maximum number of keys with a [quota of their own](Self::set_key_quota).
-    pub const MAX_KEY_QUOTAS: usize = LiveQuotas::MAX_KEYS;
-
     /// Creates a policy with this name and quota: a [`Quota`], or its text.
     ///
     /// ```
@@ -161,7 +158,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// Returns an error if [`MAX_KEY_QUOTAS`](Self::MAX_KEY_QUOTAS) other keys have a quota already.
+    /// Returns an error if 10,000 other keys have a quota already.
     pub fn set_key_quota(
         &self,
         key: impl Into<Key>,
@@ -267,7 +264,7 @@ impl fmt::Debug for Policy {
 /// // A batch takes as many units as are left, at least 1 and at most 500.
 /// let batch = search.charge("alice", 1).up_to(500).with_on_failure(OnFailure::Deny);
 /// let decision = limiter.check(batch).await?;
-/// assert_eq!(decision.outcomes().get(0).expect("one charge").granted(), 100);
+/// assert_eq!(decision.outcomes().next().expect("one charge").granted(), 100);
 /// # Ok(())
 /// # }
 /// ```

@@ -51,15 +51,15 @@ impl Quota {
     /// The highest limit of the algorithms that keep a log, in units: 2^31.
     pub const MAX_LOGGED: u64 = algorithm::MAX_LOGGED;
     /// The shortest window: 1 ms.
-    pub const MIN_WINDOW: Duration = Duration::from_millis(1);
+    pub(crate) const MIN_WINDOW: Duration = Duration::from_millis(1);
     /// The longest window: 400 days.
     pub const MAX_WINDOW: Duration = algorithm::MAX_WINDOW;
     /// The shortest window of a [leased](Self::leased) quota: 500 ms.
-    pub const MIN_LEASED_WINDOW: Duration = Duration::from_millis(500);
+    pub(crate) const MIN_LEASED_WINDOW: Duration = Duration::from_millis(500);
     /// The longest [lease](Self::leased): 1 h.
-    pub const MAX_LEASE: Duration = Duration::from_secs(3_600);
+    pub(crate) const MAX_LEASE: Duration = Duration::from_secs(3_600);
     /// The shortest [expiry](Self::expires) of a concurrency limit: 1 s.
-    pub const MIN_EXPIRY: Duration = Duration::from_secs(1);
+    pub(crate) const MIN_EXPIRY: Duration = Duration::from_secs(1);
     /// The expiry of a [concurrency limit](Self::concurrent) that names none, in seconds.
     const DEFAULT_EXPIRY_SECONDS: u64 = 30;
 
@@ -185,7 +185,7 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// Returns an error if the expiry is shorter than [`MIN_EXPIRY`](Self::MIN_EXPIRY), longer than
+    /// Returns an error if the expiry is shorter than 1 s, longer than
     /// [`MAX_WINDOW`](Self::MAX_WINDOW) or not a whole number of microseconds, or if the quota is not a
     /// [concurrency limit](Self::concurrent).
     pub fn expires(self, expiry: Duration) -> Result<Self, Error> {
@@ -267,8 +267,8 @@ impl Quota {
     ///
     /// - the quota is a [concurrency limit](Self::concurrent);
     /// - the lease is not a whole number of milliseconds, or 0;
-    /// - it is longer than a tenth of the window, or than [`MAX_LEASE`](Self::MAX_LEASE);
-    /// - the window is shorter than [`MIN_LEASED_WINDOW`](Self::MIN_LEASED_WINDOW), or window and
+    /// - it is longer than a tenth of the window, or than 1 hour;
+    /// - the window is shorter than 500 ms, or window and
     ///   lease together are longer than [`MAX_WINDOW`](Self::MAX_WINDOW);
     /// - a token bucket refills its whole burst, or more, during the lease.
     pub fn leased(self, lease: Duration) -> Result<Self, Error> {

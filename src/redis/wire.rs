@@ -101,15 +101,15 @@ impl WireCharge {
 
     /// Creates the refund of a charge that was spent.
     fn refund(names: &KeyNames, position: usize, spent: &ReceiptLine) -> Self {
-        let charge = spent.charge();
+        let charge = &spent.charge;
         Self {
-            key_name: names.name(charge),
+            key_name: names.name(&charge),
             position,
             quota: charge.quota_in_force().counted(),
-            cost: spent.units(),
-            max_cost: spent.units(),
+            cost: spent.units,
+            max_cost: spent.units,
             flags: flags(charge) & !LEASE,
-            spent: Some((spent.mark(), charge.quota().counted())),
+            spent: Some((spent.mark, charge.quota().counted())),
         }
     }
 
@@ -163,7 +163,7 @@ impl WireCharge {
         push(self.cost);
         push(self.max_cost);
         if let Some((mark, quota)) = self.spent {
-            mark.parts().into_iter().for_each(&mut push);
+            mark.0.into_iter().for_each(&mut push);
             push(quota.limit());
             push(quota.window_micros());
         }
@@ -347,7 +347,7 @@ fn parse_charge(operation: Operation, charge: &WireCharge, bytes: &[u8]) -> Opti
             reset_after,
             retry_after: (verdict == Verdict::Refused).then_some(retry_after),
         },
-        mark: Mark::new(mark),
+        mark: Mark(mark),
     })
 }
 

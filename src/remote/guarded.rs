@@ -118,7 +118,7 @@ impl Guarded {
     ) -> Step<StoreCall<'static>> {
         // 1.
         match (request, &self.fallback) {
-            (Request::Refund(receipt), Some(fallback)) if receipt.source() == Source::Fallback => {
+            (Request::Refund(receipt), Some(fallback)) if receipt.source == Source::Fallback => {
                 return Step::Decided(Ok(fallback.refund(receipt)));
             }
             (Request::Reset(charges), Some(fallback)) => fallback.reset(charges),

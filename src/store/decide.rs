@@ -149,9 +149,9 @@ pub(crate) trait States {
 
     /// Refunds the units of a charge that its key still counts.
     fn refund(&mut self, index: usize, line: &ReceiptLine, at: At<'_>) -> ChargeReply {
-        let (charge, mark) = (line.charge(), line.mark());
+        let (charge, mark) = (&line.charge, line.mark);
         let quota = self.quota_in_force(charge);
-        let refund = Refund { quota: *charge.quota(), units: line.units(), mark };
+        let refund = Refund { quota: *charge.quota(), units: line.units, mark };
         let units = self.get(index).map_or(0, |state| state.refund(&quota, at.now, &refund));
         let standing = standing(&quota, self.get(index), at.now, 0);
         ChargeReply { verdict: Verdict::Passed, units, standing, mark }

@@ -133,10 +133,10 @@ impl Step {
             Request::Force(_) => Operation::Force,
             Request::Refund(receipt) => {
                 let line = |line: &ReceiptLine| {
-                    ReceiptLine::new(counted(line.charge()), line.units(), line.mark())
+                    ReceiptLine::new(counted(&line.charge), line.units, line.mark)
                 };
                 let lines = receipt.lines().iter().map(line);
-                Operation::Refund(Receipt::from_parts(receipt.time(), receipt.source(), lines))
+                Operation::Refund(Receipt::new(receipt.time, receipt.source, lines))
             }
             Request::Reset(_) => Operation::Reset,
             Request::Block(_, duration) => Operation::Block(duration),

@@ -45,7 +45,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Returns the node that a charge depends on. Each node has a circuit breaker of its own. The
-    /// default is [`NodeId::ONLY`]: all charges depend on the same server.
+    /// default is the number 0: all charges depend on the same server.
     fn node(&self, _charge: &Charge<'_>) -> NodeId {
         NodeId::ONLY
     }
@@ -201,7 +201,7 @@ impl<'a> Request<'a> {
             Self::Refund(receipt) => receipt.lines(),
             _ => &[],
         };
-        let of_line = |line: &'a ReceiptLine| -> &'a Charge<'a> { line.charge() };
+        let of_line = |line: &'a ReceiptLine| -> &'a Charge<'a> { &line.charge };
         self.slice().iter().chain(lines.iter().map(of_line))
     }
 }
@@ -209,21 +209,15 @@ impl<'a> Request<'a> {
 /// The identity of one node of a store: a server on which some of the requests depend, and others do
 /// not.
 ///
-/// A store whose requests all depend on the same server has one node. A Redis cluster
+/// A store whose requests all depend on the same server has one node, the number 0. A Redis cluster
 /// has one for each server that has slots. The number is never used again for another node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct NodeId(pub(crate) u32);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct NodeId(pub u32);
 
 impl NodeId {
     /// The node of a store that has only one. In a store with several, it stands for the store as a
     /// whole, as long as the node of a request is not known.
-    pub const ONLY: Self = Self(0);
-
-    /// Creates the identity of the node with this number. 0 is [`ONLY`](Self::ONLY).
-    #[must_use]
-    pub const fn new(number: u32) -> Self {
-        Self(number)
-    }
+    pub(crate) const ONLY: Self = Self(0);
 
     /// Returns the number of the node, unless it is the [only one](Self::ONLY).
     pub(crate) fn number(self) -> Option<u32> {

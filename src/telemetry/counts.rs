@@ -74,7 +74,7 @@ reports! { feature "metrics";
     pub(super) fn decided(decision: &Decision<'_>) {
         metrics::with_recorder(|recorder| {
             for outcome in decision.outcomes() {
-                let counters = outcome.policy().counters();
+                let counters = outcome.charge().policy().counters();
                 counters.register(recorder, outcome.kind() as usize).increment(1);
             }
         });

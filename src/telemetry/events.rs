@@ -36,7 +36,11 @@ fn compare_trials(decision: &Decision<'_>) {
                 live_allows: decision.is_allowed(),
                 trial_allows: trial.verdict() == Verdict::Passed,
             };
-            trial.policy().counters().count_trial(trial.policy().name(), verdicts);
+            trial
+                .charge()
+                .policy()
+                .counters()
+                .count_trial(trial.charge().policy().name(), verdicts);
         }
     }
 }
@@ -148,17 +152,17 @@ reports! { feature "tracing";
 /// reported.
 #[cfg(feature = "tracing")]
 fn due(outcome: &Outcome<'_>) -> Option<u64> {
-    outcome.policy().counters().denials(outcome.charge().is_live()).due(Instant::now())
+    outcome.charge().policy().counters().denials(outcome.charge().is_live()).due(Instant::now())
 }
 
 #[cfg(feature = "tracing")]
 fn denied(outcome: Outcome<'_>, decision: &Decision<'_>, route: Option<&str>, suppressed: u64) {
     let (standing, source) = (outcome.standing(), decision.source());
     let (policy, cost, key) =
-        (outcome.policy().name(), outcome.charge().cost(), outcome.charge().key());
+        (outcome.charge().policy().name(), outcome.charge().cost(), outcome.charge().key());
     // The fallback decides by the share of this process, so the used units count against the share.
     let share = (source == Source::Fallback).then(|| standing.limit());
-    let limit = share.map_or(standing.limit(), |_| outcome.quota().capacity());
+    let limit = share.map_or(standing.limit(), |_| outcome.charge().quota().capacity());
     let used = standing.limit().saturating_sub(standing.remaining());
     let (source, charge) = (source.name(), outcome.charge());
     let (shadow, trial) = (charge.is_shadow(), charge.is_trial());

@@ -48,7 +48,7 @@ impl Bounded {
 }
 
 fn remaining(decision: &Decision<'_>) -> u64 {
-    decision.outcomes().get(0).expect("an outcome").standing().remaining()
+    decision.outcomes().next().expect("an outcome").standing().remaining()
 }
 
 const KINDS: [&str; Algorithm::EACH.len()] =
@@ -227,7 +227,7 @@ fn the_keys_of_one_check_are_not_evicted_for_each_other() {
         let all: Charges<'_> = policies.iter().map(|policy| policy.charge(0, 1)).collect();
         let decision = now(bounded.limiter.check(all)).expect("the store answers");
         let left =
-            |index| decision.outcomes().get(index).expect("an outcome").standing().remaining();
+            |index| decision.outcomes().nth(index).expect("an outcome").standing().remaining();
         assert_eq!([0, 1, 2].map(left), [8, 9, 9], "{kind}");
         let stats = bounded.stats();
         assert_eq!((stats.keys, stats.evicted, stats.forgiven), (8, 2, 2), "{kind}");
@@ -247,7 +247,7 @@ fn nothing_is_reclaimed_early() {
         let decision = bounded.check(&policy, 0, 10);
         assert!(decision.is_allowed());
         let reset =
-            micros(decision.outcomes().get(0).expect("an outcome").standing().reset_after());
+            micros(decision.outcomes().next().expect("an outcome").standing().reset_after());
         bounded.clock.set(START + reset - 1);
         // Newcomers that spend: each looks at a few keys for one that has expired.
         for key in 1..30 {

@@ -327,7 +327,7 @@ async fn handlers_and_outer_layers_see_the_decision() {
         let Some(binding) = decided.binding() else { return "none".to_owned() };
         format!(
             "{} {} {}",
-            binding.policy().name(),
+            binding.charge().policy().name(),
             binding.standing().remaining(),
             decided.decisions().count()
         )
@@ -364,8 +364,8 @@ async fn an_outcome_has_the_quota_that_decided() {
     let handler = async move |decided: Decisions| {
         api.set_quota("7/min".parse().unwrap());
         let outcome = decided.binding().unwrap();
-        let (quota, limit) = (outcome.quota(), outcome.standing().limit());
-        format!("{quota} {limit}, policy {}", outcome.policy().quota())
+        let (quota, limit) = (outcome.charge().quota(), outcome.standing().limit());
+        format!("{quota} {limit}, policy {}", outcome.charge().policy().quota())
     };
     let app = Router::new().route("/", get(handler)).layer(layer);
     let request = Request::get("/").body(Body::empty()).unwrap();
@@ -391,7 +391,11 @@ async fn the_policy_that_refuses_binds() {
         let response = app.clone().oneshot(request).await.unwrap();
         let decided = response.extensions().get::<Decisions>().unwrap();
         let binding = decided.binding().unwrap();
-        bindings.push((binding.policy().name().to_owned(), binding.kind(), decided.remaining()));
+        bindings.push((
+            binding.charge().policy().name().to_owned(),
+            binding.kind(),
+            decided.remaining(),
+        ));
     }
     assert_eq!(
         bindings,

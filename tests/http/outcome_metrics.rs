@@ -253,7 +253,10 @@ impl Store for Shared {
             return Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")));
         }
         let reply = self.memory.call(request, deadline).now().expect("ready");
-        Answer::ready(reply.map(|reply| reply.with_source(Source::Shared)))
+        Answer::ready(reply.map(|mut reply| {
+            reply.source = Source::Shared;
+            reply
+        }))
     }
 
     fn traits(&self) -> Traits {

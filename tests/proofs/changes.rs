@@ -59,7 +59,7 @@ impl Held {
         self.policy.set_quota(quota);
         let decision = self.limiter.check(self.policy.charge("alice", cost).into_owned()).await;
         let decision = decision.expect("an answer");
-        let told = (decision.is_allowed(), line(decision.outcomes().get(0).expect("one charge")));
+        let told = (decision.is_allowed(), line(decision.outcomes().next().expect("one charge")));
         if let (Decision::Allowed(allowed), true) = (decision, cost > 0) {
             self.charges.push(Some(self.limiter.hold(allowed.into_receipt())));
         }

@@ -50,7 +50,7 @@ impl Shared {
 
     async fn remaining(&self, policy: &Policy) -> u64 {
         let peek = self.limiter.peek(policy.charge("alice", 0)).await.expect("an answer");
-        peek.outcomes().get(0).expect("an outcome").standing().remaining()
+        peek.outcomes().next().expect("an outcome").standing().remaining()
     }
 }
 
@@ -101,10 +101,10 @@ async fn units_in_flight_that_the_store_has_lost_refund_nothing() {
     let receipt = shared.receipt(&policy, 3).await;
     for later in 1..4 {
         let line = &receipt.lines()[0];
-        let [number, ..] = line.mark().parts();
-        let mark = Mark::new([number + later, 0, 0]);
+        let [number, ..] = line.mark.0;
+        let mark = Mark([number + later, 0, 0]);
         let line = ReceiptLine::from_parts(policy.charge("alice", 2), policy.quota(), 2, mark);
-        let lost = Receipt::from_parts(receipt.time(), receipt.source(), [line]);
+        let lost = Receipt::new(receipt.time, receipt.source, [line]);
         let answer = shared.store.call(Request::Refund(&lost), None).await;
         assert_eq!(answer.expect("an answer").charges()[0].units, 0, "{later} records later");
         assert_eq!(shared.remaining(&policy).await, 6, "{later} records later");
@@ -189,7 +189,7 @@ async fn refunds(
                     ReceiptLine::from_parts(one, policy.quota(), units, marks[charge])
                 });
                 let time = Timestamp::from_micros(NOW);
-                let receipt = Receipt::from_parts(time, Source::Shared, lines);
+                let receipt = Receipt::new(time, Source::Shared, lines);
                 let reply = store.call(Request::Refund(&receipt), None).await.expect("a reply");
                 let units = reply.charges().iter().map(|reply| reply.units).collect();
                 let charges = [policy.charge("alice", 0)];

@@ -77,7 +77,7 @@ pub(crate) fn quota(random: &mut Random, algorithm: usize) -> Quota {
     // A log may count units in flight.
     if algorithm == Algorithm::SlidingLog && random.below(2) == 0 {
         return Quota::concurrent(limit)
-            .expires(window.max(Quota::MIN_EXPIRY))
+            .expires(window.max(Duration::from_secs(1)))
             .expect("an expiry in bounds");
     }
     Quota::new_with_algorithm(limit, window, algorithm).unwrap_or_else(|_| Quota::per_second(5))
@@ -206,7 +206,7 @@ impl Pair {
         let ours = self.memory.peek(policy.ours.charge(key, 0)).await.expect("memory");
         let theirs = self.shared.peek(policy.theirs.charge(key, 0)).await.expect("redis");
         assert_eq!(view(&ours), view(&theirs));
-        *ours.outcomes().get(0).expect("an outcome").standing()
+        *ours.outcomes().next().expect("an outcome").standing()
     }
 }
 
@@ -285,7 +285,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
             16 => {
                 count("block");
                 let duration =
-                    Duration::from_micros(1 + random.below(2 * window)).min(Limiter::MAX_BLOCK);
+                    Duration::from_micros(1 + random.below(2 * window)).min(Quota::MAX_WINDOW);
                 log.push(format!("{now} block for {duration:?} {theirs:?}"));
                 pair.memory.block(ours, duration).await.expect("blocked");
                 pair.shared.block(theirs, duration).await.expect("blocked");
@@ -322,7 +322,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
                     let left = pair.memory.peek(ours.charge(key(0), 0)).await.expect("memory");
                     // Both look at the key, in case the clock has been set back.
                     let _ = pair.shared.peek(theirs.charge(key(0), 0)).await.expect("redis");
-                    let left = left.outcomes().get(0).expect("an outcome").standing().remaining();
+                    let left = left.outcomes().next().expect("an outcome").standing().remaining();
                     let is_spent = left < ours.quota().capacity();
                     let leases = [old.lease(), new.lease()];
                     for (case, holds) in [
@@ -354,7 +354,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
                 pair.shared.reset(theirs).await.expect("reset");
                 // The records of a log are numbered from the time of its first one. So a charge after the
                 // reset may have the number of one before it, if a clock stands still between them.
-                held.retain(|(receipt, ..)| receipt.time().as_micros() != now);
+                held.retain(|(receipt, ..)| receipt.time.as_micros() != now);
             }
             2..5 if !held.is_empty() => {
                 let (ours, theirs, spent) =

@@ -45,12 +45,12 @@ async fn worker() {
                         hour.charge("all", cost),
                     ];
                     let decision = limiter.check(charges).await.expect("an answer");
-                    let standing = *decision.outcomes().get(2).expect("three charges").standing();
+                    let standing = *decision.outcomes().nth(2).expect("three charges").standing();
                     spent = standing.limit() - standing.remaining();
                     match decision {
                         Decision::Allowed(allowed) => {
                             let receipt = allowed.into_receipt();
-                            admitted.push((receipt.time().as_micros(), cost));
+                            admitted.push((receipt.time.as_micros(), cost));
                         }
                         Decision::Denied(_) => tokio::time::sleep(Duration::from_millis(1)).await,
                     }

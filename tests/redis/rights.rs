@@ -83,7 +83,7 @@ async fn is_judged(
     if start.elapsed() >= WINDOW {
         return false;
     }
-    let standing = *peek.outcomes().get(0).expect("an outcome").standing();
+    let standing = *peek.outcomes().next().expect("an outcome").standing();
     let charged = standing.limit() - standing.remaining();
     assert_eq!(charged, admitted, "{quota} without {command}");
     true

@@ -53,7 +53,7 @@ async fn a_charge_that_fails_is_not_repeated() {
     let mut lost = 0;
     for key in 0..KEYS {
         let peek = bench.limiter.peek(policy.charge(key, 0)).await.expect("decided");
-        match peek.outcomes().get(0).expect("an outcome").standing().remaining() {
+        match peek.outcomes().next().expect("an outcome").standing().remaining() {
             10 => lost += 1,
             left => assert_eq!(left, 7, "{key}"),
         }
@@ -82,7 +82,7 @@ async fn a_refused_entry_delays_no_other() {
     assert_eq!(bench.remote.calls() - calls, 201, "each is tried once");
     for key in 0..200_u64 {
         let peek = bench.limiter.peek(policy.charge(key, 0)).await.expect("decided");
-        assert_eq!(peek.outcomes().get(0).expect("an outcome").standing().remaining(), 7);
+        assert_eq!(peek.outcomes().next().expect("an outcome").standing().remaining(), 7);
     }
     let calls = bench.remote.calls();
     bench.pass(Duration::from_secs(5)).await;

@@ -465,7 +465,8 @@ impl<'t> Play<'t> {
     }
 
     fn place(&self, outcome: &Outcome<'_>) -> (usize, usize) {
-        let policy = self.policies.iter().position(|policy| policy == outcome.policy()).unwrap();
+        let policy =
+            self.policies.iter().position(|policy| policy == outcome.charge().policy()).unwrap();
         let key = outcome.charge().key().reveal().last().copied().unwrap();
         (policy, usize::from(key))
     }

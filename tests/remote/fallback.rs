@@ -56,7 +56,7 @@ impl Bench {
     pub(crate) async fn left(&self, policy: &Policy, key: &str) -> u64 {
         let peek = self.limiter.peek(policy.charge(key, 0)).await.expect("it falls back");
         assert_eq!(peek.source(), Source::Shared);
-        peek.outcomes().get(0).expect("an outcome").standing().remaining()
+        peek.outcomes().next().expect("an outcome").standing().remaining()
     }
 
     /// Returns the state of the breaker.
@@ -306,7 +306,7 @@ async fn units_of_an_outage_are_charged_once() {
         bench.heal(&policy).await;
         let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
         assert_eq!(peek.source(), Source::Shared);
-        let remaining = peek.outcomes().get(0).unwrap().standing().remaining();
+        let remaining = peek.outcomes().next().unwrap().standing().remaining();
         assert_eq!(remaining, 10 - 3 - 5, "{kind}");
         // And nothing more, ever after.
         bench.heal(&policy).await;
@@ -330,7 +330,7 @@ async fn refunded_units_of_an_outage_are_not_charged() {
     }
     bench.heal(&policy).await;
     let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
-    assert_eq!(peek.outcomes().get(0).unwrap().standing().remaining(), 6);
+    assert_eq!(peek.outcomes().next().unwrap().standing().remaining(), 6);
 }
 
 /// The store may have charged the units of a check that timed out, so they are not refunded. They also
@@ -344,7 +344,7 @@ async fn a_refund_of_units_that_the_store_may_count_frees_nothing() {
     else {
         panic!("the fallback admits it")
     };
-    assert_eq!(held.receipt().source(), Source::Fallback);
+    assert_eq!(held.receipt().source, Source::Fallback);
     assert_eq!(held.refund().await.expect("an answer"), 0);
     bench.remote.set(Mood::Down);
     assert_eq!(bench.admitted(&policy, 20).await, 6);
@@ -374,7 +374,7 @@ async fn only_the_last_window_of_an_outage_is_charged() {
         }
         bench.heal(&policy).await;
         let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
-        let left = peek.outcomes().get(0).unwrap().standing().remaining();
+        let left = peek.outcomes().next().unwrap().standing().remaining();
         assert!((6..=10).contains(&left), "{quota}: {left}");
         assert_eq!(peek.source(), Source::Shared);
     }
@@ -470,5 +470,5 @@ async fn a_quota_of_its_own_is_shared_out_and_replayed() {
     bench.heal(&policy).await;
     let peek = bench.limiter.peek(charge(0)).await.unwrap();
     assert_eq!(peek.source(), Source::Shared);
-    assert_eq!(peek.outcomes().get(0).unwrap().standing().remaining(), 4);
+    assert_eq!(peek.outcomes().next().unwrap().standing().remaining(), 4);
 }

@@ -99,7 +99,7 @@ impl Shared {
             let wait = if remaining < UNITS { EXPIRY } else { Duration::ZERO };
             let standing = Standing::new(UNITS, remaining, wait, wait, refused.then_some(wait));
             let verdict = if refused { Verdict::Refused } else { Verdict::Passed };
-            ChargeReply::new(verdict, takes, standing, Mark::new([mark, 0, 0]))
+            ChargeReply::new(verdict, takes, standing, Mark([mark, 0, 0]))
         };
         lines.into_iter().map(reply).collect()
     }
@@ -129,7 +129,7 @@ impl Store for Instance {
             Request::Peek(_) => Action::Peek,
             Request::Force(charges) => Action::Force(charges[0].cost()),
             Request::Refund(receipt) => {
-                Action::Release(receipt.lines().iter().map(|it| it.mark().parts()[0]).collect())
+                Action::Release(receipt.lines().iter().map(|it| it.mark.0[0]).collect())
             }
             other => panic!("{other:?}"),
         };
@@ -315,7 +315,7 @@ async fn units_in_flight_outlast_an_outage() {
         local.extend(hold().await);
     }
     assert_eq!(local.len(), 3, "this process counts its own");
-    assert!(local.iter().all(|held| held.receipt().source() == Source::Fallback));
+    assert!(local.iter().all(|held| held.receipt().source == Source::Fallback));
     drop(first);
     drop(local.split_off(1));
     sleep(Duration::from_secs(2)).await;

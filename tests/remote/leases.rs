@@ -71,7 +71,7 @@ impl Store for Logged {
             Request::Peek(charges) => format!("peek {}", names(charges)),
             Request::Force(charges) => format!("force {}", names(charges)),
             Request::Refund(receipt) => {
-                format!("refund {}", receipt.lines().iter().map(|it| it.units()).sum::<u64>())
+                format!("refund {}", receipt.lines().iter().map(|it| it.units).sum::<u64>())
             }
             Request::Reset(charges) => format!("reset {}", names(charges)),
             Request::Block(charges, _) => format!("block {}", names(charges)),
@@ -336,7 +336,7 @@ async fn a_check_of_several_charges_spends_and_refunds_units_of_the_stocks() {
     let Reserved::Held(slot) = case.limiter.reserve(charges).await.unwrap() else {
         panic!("units are free")
     };
-    assert_eq!(slot.receipt().source(), Source::Leased);
+    assert_eq!(slot.receipt().source, Source::Leased);
     assert_eq!(case.limiter.status().leased_units, before - 3);
     assert_eq!(slot.refund().await.unwrap(), 3);
     assert_eq!(case.limiter.status().leased_units, before);
@@ -380,7 +380,7 @@ async fn a_refund_after_the_lease_goes_to_the_store() {
         case.warm_up(policy.charge("alice", 1)).await;
         let slot = loop {
             match case.limiter.reserve(policy.charge("alice", 1)).await.unwrap() {
-                Reserved::Held(slot) if slot.receipt().source() == Source::Leased => break slot,
+                Reserved::Held(slot) if slot.receipt().source == Source::Leased => break slot,
                 _ => {}
             }
         };
@@ -471,7 +471,7 @@ async fn a_refund_of_units_that_were_not_leased_leaves_the_stock_alone() {
     case.store.remote.set(Mood::Down);
     let slot = loop {
         match case.limiter.reserve(policy.charge("alice", 1)).await.unwrap() {
-            Reserved::Held(slot) if slot.receipt().source() == Source::Fallback => break slot,
+            Reserved::Held(slot) if slot.receipt().source == Source::Fallback => break slot,
             _ => {}
         }
     };
@@ -803,7 +803,7 @@ async fn a_check_that_is_too_large_for_the_stock_leaves_it_and_counts_it_as_free
     let Reserved::Held(slot) = case.limiter.reserve(charge(5)).await.unwrap() else {
         panic!("units are free")
     };
-    assert_eq!(slot.receipt().source(), Source::Leased);
+    assert_eq!(slot.receipt().source, Source::Leased);
     // The reply to a renewal is lost, so no other is sent for half of the lease.
     case.store.remote.set(Mood::Mute);
     while !case.store.requests().iter().any(|it| it.starts_with("lease")) {
@@ -851,7 +851,7 @@ async fn a_peek_passes_if_the_stock_can_pay() {
     assert!(!case.limiter.peek(policy.charge("alice", held + 1)).await.unwrap().is_allowed());
     // A shadow is not paid from stock.
     let shadow = case.limiter.peek(policy.charge("alice", 1).shadow()).await.unwrap();
-    assert_eq!(shadow.outcomes().get(0).map(|it| it.verdict()), Some(Verdict::Refused));
+    assert_eq!(shadow.outcomes().next().map(|it| it.verdict()), Some(Verdict::Refused));
     assert!(case.check(policy.charge("alice", 1)).await.is_allowed());
 }
 

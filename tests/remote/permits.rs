@@ -161,7 +161,7 @@ impl Store for Distant {
             return self.0.call(request, deadline);
         };
         assert_eq!(receipt.lines().len(), 1);
-        let (store, line) = (Arc::clone(&self.0), receipt.lines()[0].charge().clone());
+        let (store, line) = (Arc::clone(&self.0), receipt.lines()[0].charge.clone());
         Answer::pending(async move {
             sleep(Duration::from_millis(300)).await;
             let answer = store.call(Request::Reset(&[line]), None);

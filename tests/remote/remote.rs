@@ -109,7 +109,10 @@ impl Store for Remote {
             if mood == Mood::Late as u8 {
                 tokio::task::yield_now().await;
             }
-            reply.map(|reply| reply.with_source(Source::Shared))
+            reply.map(|mut reply| {
+                reply.source = Source::Shared;
+                reply
+            })
         })
     }
 }

@@ -144,7 +144,9 @@ impl Offenders {
                 OutcomeKind::Allowed => (0, outcome.granted().saturating_mul(weight)),
                 _ => continue,
             };
-            let Some(counts) = self.counts(outcome.policy().name(), minute) else { continue };
+            let Some(counts) = self.counts(outcome.charge().policy().name(), minute) else {
+                continue;
+            };
             let mut counts = locked(&counts, minute);
             let key = outcome.charge().key();
             if denied > 0 {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use plimsoll::{Key, Limiter};
+use plimsoll::{Key, Limiter, Quota};
 
 use super::{
     OverrideError,
@@ -42,7 +42,7 @@ pub(super) struct Target {
 }
 
 /// The time for which a quota of a key without an end is set: as long as the library blocks a key.
-const NO_END: Duration = Limiter::MAX_BLOCK;
+const NO_END: Duration = Quota::MAX_WINDOW;
 
 impl Override {
     /// Returns the time that is left to the override.

@@ -5,7 +5,7 @@ use http::{
     HeaderValue, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
 };
-use plimsoll::{Error, error::Effect};
+use plimsoll::{Error, error::Effect, error::ErrorKind};
 use serde::{Serialize, Serializer};
 
 /// The error of a request, as a problem document that says what is allowed.
@@ -83,7 +83,7 @@ impl From<Error> for Problem {
     /// Returns status 422 for a mistake in the request, and 503 for a store that cannot answer. The document
     /// names the kind of the failure, and not the address of the store.
     fn from(error: Error) -> Self {
-        if error.is_invalid() {
+        if error.kind() == ErrorKind::Invalid {
             return Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not allowed", error.to_string());
         }
         let may_be_applied = error.effect() != Effect::None;

@@ -127,7 +127,8 @@ fn the_document_has_each_field() {
     names(&schema, &mut found);
     let text = document().to_string();
     // A memory and a cluster are beside no other store, and keys have one name each.
-    let others = ["memory", "max_keys", "max_bytes", "cluster", "name_in_header", "path_param", "constant"];
+    let others =
+        ["memory", "max_keys", "max_bytes", "cluster", "name_in_header", "path_param", "constant"];
     found.retain(|name| !text.contains(&format!("{name:?}:")) && !others.contains(&&**name));
     assert!(found.is_empty(), "{found:?}");
     assert_eq!(mistakes(&document(), Format::Json), Vec::<String>::new());

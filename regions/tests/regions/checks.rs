@@ -177,7 +177,7 @@ async fn as_many_units_are_taken_as_one_part_has() {
     let mut granted = Vec::new();
     for _ in 0..2 {
         let decision = east.check(api.charge("alice", 1).up_to(10)).await;
-        granted.push(decision.outcomes().get(0).expect("one charge").granted());
+        granted.push(decision.outcomes().next().expect("one charge").granted());
     }
     assert_eq!(granted, [3, 4]);
     assert!(!east.admits(api.charge("alice", 1).up_to(10)).await);
@@ -193,7 +193,7 @@ async fn a_shadow_is_decided_by_the_part_that_is_asked_first() {
         let decision =
             east.check([live.charge("alice", 1), shadow.charge("alice", 1).shadow()]).await;
         assert!(decision.is_allowed());
-        verdicts.push(decision.outcomes().get(1).expect("two charges").verdict());
+        verdicts.push(decision.outcomes().nth(1).expect("two charges").verdict());
     }
     let (passed, refused) = (Verdict::Passed, Verdict::Refused);
     assert_eq!(verdicts, [passed, passed, passed, refused, refused]);
@@ -209,7 +209,7 @@ async fn a_trial_is_counted_as_a_live_charge() {
     let mut granted = 0;
     for _ in 0..20 {
         let charges = [trial.charge("alice", 1).trial(), live.charge("alice", 1)];
-        granted += east.check(charges).await.outcomes().get(0).expect("the trial").granted();
+        granted += east.check(charges).await.outcomes().next().expect("the trial").granted();
     }
     // Shares of 30%, and a pool of 40%: this region can have 14 of the 20 units, and 7 of the 10.
     assert_eq!(granted, 14);

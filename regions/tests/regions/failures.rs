@@ -304,7 +304,7 @@ async fn the_fallback_of_a_region_shows_the_limit_of_its_share() {
         for (cost, left) in [(1, 2), (2, 0), (1, 0)] {
             let decision = east.check(api.charge(key, cost)).await;
             assert_eq!(decision.source(), Source::Fallback);
-            let standing = *decision.outcomes().get(0).expect("one charge").standing();
+            let standing = *decision.outcomes().next().expect("one charge").standing();
             assert_eq!((standing.limit(), standing.remaining()), (3, left));
         }
     }
@@ -317,7 +317,7 @@ async fn units_of_the_fallback_are_charged_to_the_share_later() {
     east.store.set(Mood::Down);
     let kept = east.receipt(api.charge("alice", 2)).await;
     let refunded = east.receipt(api.charge("alice", 1)).await;
-    assert_eq!((kept.source(), refunded.source()), (Source::Fallback, Source::Fallback));
+    assert_eq!((kept.source, refunded.source), (Source::Fallback, Source::Fallback));
     assert_eq!(east.limiter.hold(refunded).refund().await.expect("in this process"), 1);
     east.limiter.penalize(api.charge("bob", 2)).await.expect("kept for the store");
     east.store.set(Mood::Well);

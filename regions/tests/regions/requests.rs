@@ -187,7 +187,7 @@ async fn a_reset_finds_the_units_of_the_fallback() {
     let (world, api) = (World::with(2, config, |it| it), policy("api", "10/min"));
     let east = world.region(0);
     east.store.set(Mood::Down);
-    assert_eq!(east.receipt(api.charge("alice", 3)).await.source(), Source::Fallback);
+    assert_eq!(east.receipt(api.charge("alice", 3)).await.source, Source::Fallback);
     east.store.set(Mood::Well);
     assert_eq!(east.limiter.reset(api.charge("alice", 0)).await.expect("both answer"), 1);
     assert_eq!(east.limiter.reset(api.charge("alice", 0)).await.expect("both answer"), 0);

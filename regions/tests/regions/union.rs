@@ -138,8 +138,8 @@ async fn history(random: &mut seed::Random, algorithm: Algorithm, failing: Faili
         }))
         .await;
         for (region, receipt) in checks.into_iter().flatten() {
-            fell_back += u64::from(receipt.source() == Source::Fallback);
-            let units = receipt.lines().iter().map(|line| line.units()).sum();
+            fell_back += u64::from(receipt.source == Source::Fallback);
+            let units = receipt.lines().iter().map(|line| line.units).sum();
             admitted.0.push((now, units));
             receipts.push((region, admitted.0.len() - 1, receipt));
         }

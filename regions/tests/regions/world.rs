@@ -154,7 +154,10 @@ impl Store for Remote {
             if !delay.is_zero() {
                 sleep(delay).await;
             }
-            reply.map(|reply| reply.with_source(Source::Shared))
+            reply.map(|mut reply| {
+                reply.source = Source::Shared;
+                reply
+            })
         })
     }
 }
@@ -240,7 +243,7 @@ impl Region {
     /// Returns the units that are left of a key.
     pub(crate) async fn remaining(&self, charge: Charge<'_>) -> u64 {
         let decision = self.limiter.peek(charge).await.expect("a decision");
-        decision.outcomes().get(0).expect("one charge").standing().remaining()
+        decision.outcomes().next().expect("one charge").standing().remaining()
     }
 }
 

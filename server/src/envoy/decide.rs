@@ -152,7 +152,7 @@ impl<'a> EnvoyCheck<'a> {
             Err(error) => return left_out("hits of a denied request are not counted", &error),
         };
         for (line, position) in &counted.positions {
-            let standing = charged.outcomes().get(*position).map(|outcome| *outcome.standing());
+            let standing = charged.outcomes().nth(*position).map(|outcome| *outcome.standing());
             outcomes[*line].standing = standing.or(outcomes[*line].standing);
         }
     }
@@ -216,7 +216,7 @@ impl<'a> EnvoyCheck<'a> {
     ) {
         for (line, position) in positions {
             if let (Line::Limited(limited), Some(outcome)) =
-                (&self.lines[*line], decision.outcomes().get(*position))
+                (&self.lines[*line], decision.outcomes().nth(*position))
             {
                 outcomes[*line] =
                     LineOutcome::of_charge(limited, outcome, self.options.strict_looks);

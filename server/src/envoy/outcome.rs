@@ -43,7 +43,7 @@ impl LineOutcome {
         outcome: Outcome<'_>,
         has_strict_looks: bool,
     ) -> Self {
-        let (mut quota, mut standing) = (*outcome.quota(), *outcome.standing());
+        let (mut quota, mut standing) = (*outcome.charge().quota(), *outcome.standing());
         // A quota that an operator has set for the key replaces the quota of a look.
         if quota_of_look(limited, has_strict_looks) == Some(quota) {
             quota = limited.counted.map_or(quota, |(_, quota)| quota);

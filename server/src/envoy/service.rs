@@ -3,7 +3,7 @@
 use envoy_types::pb::envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
-use plimsoll::Error;
+use plimsoll::{Error, error::ErrorKind};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
@@ -88,7 +88,7 @@ impl From<NotDecided> for Status {
     fn from(reason: NotDecided) -> Self {
         match reason {
             NotDecided::Bad(BadRequest(message)) => Self::invalid_argument(message),
-            NotDecided::Failed(error) if error.is_invalid() => {
+            NotDecided::Failed(error) if error.kind() == ErrorKind::Invalid => {
                 Self::failed_precondition(error.to_string())
             }
             NotDecided::Failed(error) => {

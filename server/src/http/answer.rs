@@ -121,7 +121,7 @@ fn answer<'a>(line: &'a Line, outcome: Option<Outcome<'_>>) -> ChargeAnswer<'a> 
     };
     let standing = outcome.standing();
     let standing = StandingAnswer {
-        quota: outcome.quota().to_string(),
+        quota: outcome.charge().quota().to_string(),
         granted: outcome.granted(),
         limit: standing.limit(),
         remaining: standing.remaining(),

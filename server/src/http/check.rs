@@ -90,7 +90,7 @@ async fn charge(
     let token = match kind {
         Kind::Reservation => Some(receipts.issue(kind, client, &receipt, |it| lines.text_of(it))),
         Kind::Slot => {
-            let slot = part(&receipt, |line| line.charge().quota().is_concurrent());
+            let slot = part(&receipt, |line| line.charge.quota().is_concurrent());
             // The policies that count work in flight may be switched off.
             (!slot.lines().is_empty())
                 .then(|| receipts.issue(kind, client, &slot, |it| lines.text_of(it)))
@@ -110,8 +110,8 @@ fn forbid_in_flight(lines: &Lines) -> Result<(), Problem> {
 /// Returns some of the lines of a [receipt](Receipt).
 pub(super) fn part(receipt: &Receipt, has: impl Fn(&ReceiptLine) -> bool) -> Receipt {
     let lines = receipt.lines().iter().filter(|line| has(line)).map(|line| {
-        let quota = *line.charge().quota();
-        ReceiptLine::from_parts(line.charge().clone(), quota, line.units(), line.mark())
+        let quota = *line.charge.quota();
+        ReceiptLine::from_parts(line.charge.clone(), quota, line.units, line.mark)
     });
-    Receipt::from_parts(receipt.time(), receipt.source(), lines)
+    Receipt::new(receipt.time, receipt.source, lines)
 }

@@ -148,26 +148,26 @@ impl Receipts {
         receipt: &Receipt,
         text_of: impl Fn(&Charge<'static>) -> String,
     ) -> Token {
-        let windows = receipt.lines().iter().map(|line| line.charge().quota().window());
+        let windows = receipt.lines().iter().map(|line| line.charge.quota().window());
         let validity = match kind {
             Kind::Reservation => self.lifetime,
             Kind::Slot => windows.min().unwrap_or(Duration::from_secs(1)),
         };
         let lines = receipt.lines().iter().map(|line| Line {
-            policy: line.charge().policy().name().to_owned(),
-            key: text_of(line.charge()),
-            quota: line.charge().quota().to_string(),
-            units: line.units(),
-            mark: line.mark().parts(),
+            policy: line.charge.policy().name().to_owned(),
+            key: text_of(&line.charge),
+            quota: line.charge.quota().to_string(),
+            units: line.units,
+            mark: line.mark.0,
         });
         let content = Content {
             kind,
             nonce: random::token(),
             instance: self.instance,
             client: client.name().to_owned(),
-            time_micros: receipt.time().as_micros(),
+            time_micros: receipt.time.as_micros(),
             validity_micros: u64::try_from(validity.as_micros()).unwrap_or(u64::MAX),
-            source: receipt.source().name().to_owned(),
+            source: receipt.source.name().to_owned(),
             lines: lines.collect(),
         };
         let content = serde_json::to_vec(&content).unwrap_or_default();
@@ -283,11 +283,11 @@ impl Opened {
         let lines = self.content.lines.iter().zip(&self.keys).map(|(line, (policy, key))| {
             let quota: Quota = line.quota.parse().ok()?;
             let charge = policy.charge(*key, line.units);
-            Some(ReceiptLine::from_parts(charge, quota, line.units, Mark::new(line.mark)))
+            Some(ReceiptLine::from_parts(charge, quota, line.units, Mark(line.mark)))
         });
         let lines: Option<Vec<_>> = lines.collect();
         let time = Timestamp::from_micros(self.content.time_micros);
-        Some(Receipt::from_parts(time, self.source, lines?))
+        Some(Receipt::new(time, self.source, lines?))
     }
 }
 

@@ -82,7 +82,7 @@ async fn settle_each(
 ) -> Result<(), Error> {
     let mut settled = Ok(());
     for (policy, units) in units {
-        let lines = part(receipt, |line| line.charge().policy().name() == policy);
+        let lines = part(receipt, |line| line.charge.policy().name() == policy);
         settled = settled.and(limiter.hold(lines).settle(units).await);
     }
     settled
@@ -128,7 +128,7 @@ pub(super) async fn renew(
     let (limiter, receipts) = (&api.parts().limiter, &api.parts().receipts);
     let opened = receipts.open(&client, Kind::Slot, &body.slot)?;
     let old = receipts.take(&opened).await?;
-    let charges: Charges<'_> = old.lines().iter().map(|line| line.charge().clone()).collect();
+    let charges: Charges<'_> = old.lines().iter().map(|line| line.charge.clone()).collect();
     if charges.is_empty() {
         // The slot was admitted without the store, and holds no unit that could be renewed.
         return Err(expired());

@@ -61,10 +61,10 @@ impl Draft11 {
             let standing = outcome.standing();
             let (mut remaining, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
             let remaining = remaining.format(standing.remaining);
-            let (name, partition) = (outcome.policy().name(), partition(outcome, secret));
+            let (name, partition) = (outcome.charge().policy().name(), partition(outcome, secret));
             // Units in flight come back when work ends, which no window says.
             let mut window = ["", ""];
-            if !outcome.quota().is_concurrent() {
+            if !outcome.charge().quota().is_concurrent() {
                 // Retry-After must not be earlier than the end of a window shown (section 5 of the
                 // draft). A shorter window is true as well.
                 let shown = window_seconds(standing).min(retry_after.unwrap_or(u64::MAX));
@@ -104,11 +104,11 @@ fn push_all(text: &mut String, parts: &[&str]) {
 
 fn policy_list(outcomes: Outcomes<'_>, secret: Option<PartitionSecret>) -> HeaderValue {
     let text = list(outcomes, |text, outcome| {
-        let name = outcome.policy().name();
-        let quota = outcome.quota();
+        let name = outcome.charge().policy().name();
+        let quota = outcome.charge().quota();
         let limit = quota.limit();
         let default_unit = quota.is_concurrent().then_some("concurrent-requests");
-        let unit = outcome.policy().unit().or(default_unit);
+        let unit = outcome.charge().policy().unit().or(default_unit);
         let unit = unit.map_or(String::new(), |unit| format!(";qu=\"{unit}\""));
         let window = (!quota.is_concurrent()).then(|| whole_seconds(quota.window_micros()));
         let window = window.map_or(String::new(), |window| format!(";w={window}"));

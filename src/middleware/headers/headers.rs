@@ -249,7 +249,7 @@ impl XRateLimit {
     fn new(outcome: Outcome<'_>, now: Timestamp, reset: ResetFormat) -> Self {
         let standing = outcome.standing();
         // Units in flight come back when work ends, which is not known.
-        let is_estimate = outcome.quota().is_concurrent();
+        let is_estimate = outcome.charge().quota().is_concurrent();
         let reset_after = standing.reset_after.min(if is_estimate { 1_000_000 } else { u64::MAX });
         let reset = match reset {
             ResetFormat::Seconds if reset_after == 0 => 0,

@@ -34,7 +34,7 @@ impl CachedPolicies {
         let mut cached = self.policies.iter();
         let same = |outcome: Outcome<'_>| {
             cached.next().is_some_and(|(policy, quota)| {
-                policy.is_clone_of(outcome.policy()) && quota == outcome.quota()
+                policy.is_clone_of(outcome.charge().policy()) && quota == outcome.charge().quota()
             })
         };
         shown(outcomes).all(same) && cached.next().is_none()
@@ -45,12 +45,12 @@ impl CachedPolicies {
 /// creates it.
 pub(super) fn policies(outcomes: Outcomes<'_>, make: impl Fn() -> HeaderValue) -> HeaderValue {
     let Some(first) = shown(outcomes).next() else { return make() };
-    let slot = slot(first.policy(), first.charge().quota());
+    let slot = slot(first.charge().policy(), first.charge().quota());
     let cached = POLICIES.try_with(|slots| {
         let slot = &mut slots.try_borrow_mut().ok()?[slot];
         if !slot.as_ref().is_some_and(|cached| cached.is_for(outcomes)) {
             let policies = shown(outcomes)
-                .map(|outcome| (outcome.policy().clone(), *outcome.quota()))
+                .map(|outcome| (outcome.charge().policy().clone(), *outcome.charge().quota()))
                 .collect();
             *slot = Some(CachedPolicies { policies, value: make() });
         }

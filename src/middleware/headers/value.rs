@@ -28,7 +28,7 @@ pub(in crate::middleware) fn retry_after(denied: &Denied<'_>) -> Option<u64> {
 /// Returns whether the wait is an estimate: a unit in flight has to be released first. Clients that are
 /// denied at the same time then need a jitter.
 pub(in crate::middleware) fn is_estimate(denied: &Denied<'_>) -> bool {
-    denied.binding().is_some_and(|binding| binding.quota().is_concurrent())
+    denied.binding().is_some_and(|binding| binding.charge().quota().is_concurrent())
 }
 
 /// Adds a random part of `jitter` to a wait of `seconds`.

@@ -108,7 +108,7 @@ fn details(
         // QuotaFailure { violations = 1: [Violation { subject = 1, description = 2 }] }
         push_detail(&mut status, "QuotaFailure", |failure| {
             for outcome in violations(denied).take(MAX_VIOLATIONS) {
-                let (policy, cost) = (outcome.policy().name(), outcome.charge().cost());
+                let (policy, cost) = (outcome.charge().policy().name(), outcome.charge().cost());
                 let standing = outcome.standing();
                 push_message(failure, 1, |violation| {
                     push_message(violation, 1, |text| text.extend_from_slice(policy.as_bytes()));

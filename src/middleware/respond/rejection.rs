@@ -34,7 +34,7 @@ use crate::{
 ///     let body = json!({
 ///         "error": rejection.status().as_u16(),
 ///         "retry_after": rejection.retry_after_seconds(),
-///         "policy": binding.map(|outcome| outcome.policy().name()),
+///         "policy": binding.map(|outcome| outcome.charge().policy().name()),
 ///     });
 ///     ([(CONTENT_TYPE, "application/json")], body.to_string())
 /// });
@@ -316,7 +316,7 @@ pub(super) fn problem(rejection: Rejection<'_>) -> Response<String> {
         for (index, outcome) in violations(denied).enumerate() {
             // The names of policies contain no characters that JSON escapes.
             let start = if index == 0 { r#","violated-policies":[""# } else { r#"",""# };
-            parts.extend([start, outcome.policy().name()]);
+            parts.extend([start, outcome.charge().policy().name()]);
         }
         parts.push("\"]");
     }

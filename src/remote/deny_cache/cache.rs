@@ -110,7 +110,7 @@ impl DenyCache {
             | Request::Block(charges, _)
             | Request::Unblock(charges) => Ok(self.begin_change(charges)),
             Request::Refund(receipt) => {
-                Ok(self.begin_change(receipt.lines().iter().map(|spent| spent.charge())))
+                Ok(self.begin_change(receipt.lines().iter().map(|spent| &spent.charge)))
             }
         }
     }

@@ -169,15 +169,15 @@ impl Fallback {
     /// left it were charged to the store, or may have been. They stay charged there, and in this process.
     pub(in crate::remote) fn refund(&self, receipt: &Receipt) -> StoreReply {
         let lines = receipt.lines().iter().map(|line| {
-            let (charge, units) = (line.charge(), line.units());
+            let (charge, units) = (&line.charge, line.units);
             let units = if is_replayed(charge) {
                 self.backlog.remove(self.local.name(charge), units)
             } else {
                 units
             };
-            ReceiptLine::new(charge.share(self.instances), units, line.mark())
+            ReceiptLine::new(charge.share(self.instances), units, line.mark)
         });
-        let shares = Receipt::from_parts(receipt.time(), Source::Fallback, lines);
+        let shares = Receipt::new(receipt.time, Source::Fallback, lines);
         let reply = self.local.call_at(Request::Refund(&shares), self.clock.now());
         StoreReply { source: Source::Fallback, ..reply }
     }

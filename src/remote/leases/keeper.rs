@@ -105,7 +105,7 @@ impl Stocks {
         let mut receipts = Vec::new();
         while lines.peek().is_some() {
             let lines = lines.by_ref().take(Charges::MAX);
-            receipts.push(Receipt::from_parts(Timestamp::default(), Source::Shared, lines));
+            receipts.push(Receipt::new(Timestamp::default(), Source::Shared, lines));
         }
         receipts
     }

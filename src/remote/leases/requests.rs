@@ -59,7 +59,7 @@ impl Leases {
         // The mark alone does not show that units are from a stock: all charges of a period may have the
         // same one, also forced charges and charges of the fallback. So the units of a check that was not
         // paid wholly from stock go to the store, which also refunds the units of a grant.
-        if receipt.source() != Source::Leased {
+        if receipt.source != Source::Leased {
             return self.stocks.guarded.call(Request::Refund(receipt), Origin::Caller, limit);
         }
         let local: Vec<Option<ChargeReply>> =
@@ -67,15 +67,15 @@ impl Leases {
         if local.iter().all(Option::is_none) {
             return self.stocks.guarded.call(Request::Refund(receipt), Origin::Caller, limit);
         }
-        let time = receipt.time();
+        let time = receipt.time;
         if local.iter().all(Option::is_some) {
             let charges = local.into_iter().flatten().collect();
             return Answer::ready(Ok(StoreReply { time, source: Source::Leased, charges }));
         }
         let rest = receipt.lines().iter().zip(&local).filter(|(_, reply)| reply.is_none());
-        let rest = rest
-            .map(|(line, _)| ReceiptLine::new(line.charge().clone(), line.units(), line.mark()));
-        let rest = Receipt::from_parts(time, receipt.source(), rest);
+        let rest =
+            rest.map(|(line, _)| ReceiptLine::new(line.charge.clone(), line.units, line.mark));
+        let rest = Receipt::new(time, receipt.source, rest);
         let answer = self.stocks.guarded.call(Request::Refund(&rest), Origin::Caller, limit);
         then(answer, move |reply| {
             // The units of the other lines are back in the stock.

@@ -20,7 +20,7 @@ fn busy(checks: u64, now: u64) -> Stock {
 }
 
 fn mark(number: u64) -> Mark {
-    Mark::new([number, 0, 0])
+    Mark([number, 0, 0])
 }
 
 fn reply(units: u64, number: u64) -> ChargeReply {
@@ -169,17 +169,17 @@ fn under_a_token_bucket_the_mark_shows_which_units_of_the_grant_were_taken() {
     let mut stock = busy(20, 0);
     stock.set_debt_marks(true);
     let ask = stock.next_renewal(0, ROUND_TRIP, 1).expect("demand");
-    let grant = ChargeReply { mark: Mark::new([7, 50, 3]), ..reply(10, 0) };
+    let grant = ChargeReply { mark: Mark([7, 50, 3]), ..reply(10, 0) };
     assert!(stock.granted(&ask, Timestamp::from_micros(STORE_TIME), &grant).is_empty());
-    let marks = [4, 1].map(|cost| stock.take(cost).map(|taken| taken.mark.parts()));
+    let marks = [4, 1].map(|cost| stock.take(cost).map(|taken| taken.mark.0));
     assert_eq!(marks, [Some([7, 44, 3]), Some([7, 45, 3])]);
     for other in [[7, 40, 3], [7, 51, 3], [6, 45, 3], [7, 45, 2]] {
-        assert!(!stock.refund(Mark::new(other), 1), "{other:?} is of another charge");
+        assert!(!stock.refund(Mark(other), 1), "{other:?} is of another charge");
     }
-    assert!(stock.refund(Mark::new([7, 45, 3]), 1));
+    assert!(stock.refund(Mark([7, 45, 3]), 1));
     stock.observe(END, 1);
     let leftovers = stock.take_leftovers(END);
-    assert_eq!(leftovers.as_slice(), [Leftover { mark: Mark::new([7, 10, 3]), units: 6 }]);
+    assert_eq!(leftovers.as_slice(), [Leftover { mark: Mark([7, 10, 3]), units: 6 }]);
 }
 
 #[test]

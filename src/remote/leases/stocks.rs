@@ -157,7 +157,7 @@ impl Stocks {
     /// Refunds the units of a receipt's line to the stock that they were taken from. Returns `None` if
     /// the store has to refund them.
     pub(super) fn refund(&self, line: &ReceiptLine) -> Option<ChargeReply> {
-        let (charge, units, mark) = (line.charge(), line.units(), line.mark());
+        let (charge, units, mark) = (&line.charge, line.units, line.mark);
         let refund = |entry: &mut Entry| {
             let is_open = entry.stock.quota() == charge.quota()
                 && units > 0

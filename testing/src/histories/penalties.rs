@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::Limiter;
+use plimsoll::Quota;
 
 use super::{
     history::{Part, PlannedCharge},
@@ -23,7 +23,7 @@ impl Player<'_> {
         let charge = self.policies[ask.entry.0].charge(key(ask.entry), ask.cost);
         let allowed = now(self.fixture.limiter.penalize(charge)).expect("the store answers");
         let (expected, _) = self.oracle.penalize(self.time, &ask);
-        let outcome = allowed.outcomes().get(0).expect("one charge");
+        let outcome = allowed.outcomes().next().expect("one charge");
         let standing = outcome.standing();
         assert_eq!(outcome.granted(), ask.cost);
         assert_eq!(
@@ -38,7 +38,7 @@ impl Player<'_> {
         let entry = self.entry(line);
         let policy = &self.policies[entry.0];
         let window = micros(policy.quota().window());
-        let duration = part.of(window).clamp(1, micros(Limiter::MAX_BLOCK));
+        let duration = part.of(window).clamp(1, micros(Quota::MAX_WINDOW));
         let before = self.oracle.blocked_for(self.time, entry);
         let charge = policy.charge(key(entry), 1);
         let blocked = self.fixture.limiter.block(charge, Duration::from_micros(duration));

@@ -279,7 +279,7 @@ impl Player<'_> {
                 let binding = longest.filter(|(_, outcome)| outcome.charge().is_live());
                 let waits = binding.map(|(finding, outcome)| match finding.verdict {
                     Verdict::OverCapacity => None,
-                    _ => Some((finding.retry_after.unwrap_or(0), *outcome.quota())),
+                    _ => Some((finding.retry_after.unwrap_or(0), *outcome.charge().quota())),
                 });
                 let waits: Option<Vec<(u64, Quota)>> = waits.collect();
                 let named = waits.iter().flatten().map(|(wait, quota)| named_wait(*wait, quota));
@@ -287,7 +287,7 @@ impl Player<'_> {
                 assert_eq!(denied.is_over_capacity(), wait.is_none());
                 let binding = denied.binding().expect("a denial has a reason");
                 let longest = binding.standing().retry_after().map(micros);
-                assert_eq!(longest.map(|wait| named_wait(wait, binding.quota())), wait);
+                assert_eq!(longest.map(|wait| named_wait(wait, binding.charge().quota())), wait);
                 if let Some(wait) = waits.iter().flatten().map(|(wait, _)| *wait).max()
                     && !beside_a_trial(asks)
                 {

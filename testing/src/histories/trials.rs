@@ -65,7 +65,7 @@ pub fn run(fixture: &Fixture, algorithm: Algorithm, seed: u64, tally: &CaseCount
         let alone = Ask { entry: (0, key), quota, cost, most: cost, lease: false, enforcement };
         let mut expected = oracle.check(time, &[alone]);
         let decision = now(fixture.limiter.check(charges)).expect("the store answers");
-        let outcome = decision.outcomes().get(at).expect("the trial");
+        let outcome = decision.outcomes().nth(at).expect("the trial");
         assert_eq!(
             finding(&outcome),
             expected.findings[0],

@@ -48,7 +48,13 @@ impl Store for Shared {
             Some(kind) => Err(Error::new(kind, "the store fails")),
             None => self.memory.call(request, deadline).now().expect("ready"),
         };
-        let (reply, delay) = (reply.map(|it| it.with_source(Source::Shared)), self.delay);
+        let (reply, delay) = (
+            reply.map(|mut it| {
+                it.source = Source::Shared;
+                it
+            }),
+            self.delay,
+        );
         Answer::pending(async move {
             if delay > Duration::ZERO {
                 sleep(delay).await;

@@ -173,9 +173,9 @@ async fn a_shadow_rule_denies_no_request_and_shows_in_no_header() {
         .shadow()
         .and(rule("real", "3/min"))
         .on_decision(move |decision, _| {
-            let verdicts = decision
-                .outcomes()
-                .map(|outcome| format!("{} {:?}", outcome.policy().name(), outcome.verdict()));
+            let verdicts = decision.outcomes().map(|outcome| {
+                format!("{} {:?}", outcome.charge().policy().name(), outcome.verdict())
+            });
             seen.lock().unwrap().push_back(verdicts.collect::<Vec<_>>().join(", "));
         });
     let mut service = layer.layer(inner());
@@ -264,7 +264,7 @@ async fn the_length_of_the_body_is_settled_when_it_ends_or_is_dropped() {
     let mut service = RateLimitLayer::new(limiter.clone(), by_body).layer(inner());
     let remaining = async || {
         let peek = limiter.peek(bytes.charge("everybody", 0)).await.unwrap();
-        peek.outcomes().get(0).expect("an outcome").standing().remaining()
+        peek.outcomes().next().expect("an outcome").standing().remaining()
     };
     ask!(service, "/");
     assert_eq!(remaining().await, 900, "100 bytes were sent");
@@ -305,5 +305,5 @@ async fn every_frame_is_counted_and_a_remote_store_settles() {
         tokio::task::yield_now().await;
     }
     let peek = limiter.peek(bytes.charge("everybody", 0)).await.unwrap();
-    assert_eq!(peek.outcomes().get(0).unwrap().standing().remaining(), 880);
+    assert_eq!(peek.outcomes().next().unwrap().standing().remaining(), 880);
 }

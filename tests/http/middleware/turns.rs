@@ -136,7 +136,7 @@ async fn play(case: &Case, limiter: Limiter, policy: &Policy) -> Vec<Found> {
                 Caller::Job => match limiter.until_ready(policy.charge("all", cost), max).await {
                     Ok(Decision::Allowed(_)) => (true, None),
                     Ok(Decision::Denied(denied)) => {
-                        let outcome = denied.outcomes().get(0).unwrap();
+                        let outcome = denied.outcomes().next().unwrap();
                         assert_eq!(outcome.verdict(), Verdict::Refused);
                         (false, denied.retry_after().map(|wait| (wait, SLACK)))
                     }

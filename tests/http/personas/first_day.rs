@@ -26,7 +26,8 @@ fn a_quota_is_a_text_too() {
 
     let error = Policy::new("api", "100/minit").unwrap_err();
     assert!(
-        error.is_invalid() && error.to_string().contains("did you mean \"100/minute\"?"),
+        error.kind() == ErrorKind::Invalid
+            && error.to_string().contains("did you mean \"100/minute\"?"),
         "{error}"
     );
     let error = RateLimitLayer::per_ip(Limiter::in_memory(), "0/min").unwrap_err();

@@ -19,14 +19,14 @@ pub(super) async fn standing(
     key: Key,
 ) -> Result<Value, plimsoll::Error> {
     let decision = limiter.peek(registered.policy().charge(key, 1)).await?;
-    let Some(outcome) = decision.outcomes().get(0) else {
+    let Some(outcome) = decision.outcomes().next() else {
         return Ok(Value::Null);
     };
     let standing = outcome.standing();
     Ok(json!({
         "policy": registered.policy().name(),
-        "quota": outcome.quota().to_string(),
-        "is_own_quota": *outcome.quota() != registered.policy().quota(),
+        "quota": outcome.charge().quota().to_string(),
+        "is_own_quota": *outcome.charge().quota() != registered.policy().quota(),
         "limit": standing.limit(),
         "remaining": standing.remaining(),
         "reset_after": seconds(standing.reset_after()),
