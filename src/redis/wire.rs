@@ -103,7 +103,7 @@ impl WireCharge {
     fn refund(names: &KeyNames, position: usize, spent: &ReceiptLine) -> Self {
         let charge = &spent.charge;
         Self {
-            key_name: names.name(&charge),
+            key_name: names.name(charge),
             position,
             quota: charge.quota_in_force().counted(),
             cost: spent.units,
