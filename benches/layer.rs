@@ -150,7 +150,7 @@ fn clients(count: u32) -> Vec<HeaderValue> {
     (0..count).map(|number| HeaderValue::try_from(address(number)).unwrap()).collect()
 }
 
-/// As [`run`], for requests of gRPC, if the content type is that of gRPC.
+/// As [`run`], for requests with this content type, which may be gRPC.
 fn run_as<S, RB>(content_type: &'static str, service: &mut S) -> f64
 where
     S: Service<Request<Body>, Response = Response<RB>>,

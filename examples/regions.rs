@@ -11,7 +11,7 @@
 //! ```
 //!
 //! - `REGION_REDIS_URL=redis://127.0.0.1/` is the server of this region.
-//! - `HOME_REDIS_URL` is the server of the home, by default that of this region. It may be down.
+//! - `HOME_REDIS_URL` is the server of the home, by default the server of this region. It may be down.
 //! - `HOME_DELAY=100ms` is the delay of each reply from the home; `0ms` for none.
 //! - `QUOTA="60000/min leased(500ms)"` sets the quota of all regions together.
 //! - `REGIONS=2` is the number of regions.
@@ -111,7 +111,7 @@ async fn delayed(url: &str, delay: Duration) -> Outcome<String> {
     Ok(proxy)
 }
 
-/// Forwards the bytes of one connection. Those of the server arrive after `delay`.
+/// Forwards the bytes of one connection. Bytes from the server arrive after `delay`.
 async fn carry(client: TcpStream, server: TcpStream, delay: Duration) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (mut from_client, to_client) = client.into_split();

@@ -1,9 +1,9 @@
 //! Records the stock of an instance: `cargo run -p plimsoll-examples --features redis --example stock`.
 //!
 //! Two instances of a service share 600 units in 10 s, with a lease of 500 ms. The clients of the first
-//! ask for 100 units a second, with a pause of one second. Those of the second ask for 50 units a second
-//! without a pause. Each line is 20 ms: the units in the stock of the first instance and the units that
-//! Redis has left, both at the end of it, and the units that the first instance has admitted and denied.
+//! ask for 100 units a second, with a pause of one second. The clients of the second ask for 50 units a second
+//! without a pause. Each line is 20 ms: the units in the stock of the first instance and the units that Redis
+//! has left, both at the end of it, and the units that the first instance has admitted and denied.
 //!
 //! The example needs `redis-server`. It starts one of its own, on a free port.
 

@@ -11,7 +11,7 @@
 --          when the state expires. The header stays when the block has ended, until the key is charged
 -- RETURNS  the standing of a blocked key. A block has 1 unit if the key had spent units or was blocked, and
 --          the lift of a block if there was one
--- TTL      the end of the block, or that of the state if it is later
+-- TTL      the end of the block, or the end of the state if it is later
 local met_block = false
 if foreign and not block_header then
   local header = #state > 0 and string.sub(state, 1, 28) or ''

@@ -169,7 +169,7 @@ if in_ring then
         if index < tail - 1 then before_last = (before_last - units) % 4294967296 end
         last_total = (last_total - units) % 4294967296
         used = used - units
-        -- A refund is no charge: the stored time stays that of the window of the last one.
+        -- A refund is no charge: the stored time still belongs to the window of the last charge.
         if not is_short then
           header = pack(long_header, known, state_window, old_life, old_end, start, head, tail,
             places, until_ms, before_last, stored_last_time, last_total,

@@ -97,7 +97,7 @@ Proof.
   rewrite andb_true_iff, IH, Z.leb_le, E. lia.
 Qed.
 
-(** What a key says of itself, as in [src/algorithm/state_machine.rs]: what remains, when one unit more is
+(** The standing of a key, as in [src/algorithm/state_machine.rs]: what remains, when one unit more is
     free, when all are, and when the cost is, if it has to wait. *)
 Definition standing (m : machine) (s : state m) (now cost : Z) : Z * Z * Z * option Z :=
   let remaining := free m s now in

@@ -18,7 +18,7 @@ Definition nothing : carried := Carried 0 (Ramp 0 0).
 
 Definition weigh (now : Z) (c : carried) : Z := weight (rule c) (units_left c) now.
 
-(** Of the rules of the old and the new window, the one by which the last unit leaves first. *)
+(** The rule, of the old and the new window, by which the last unit leaves first. *)
 Definition earlier (old new : ramp) : ramp := if zero new <? zero old then new else old.
 
 (** The first multiple of the window after a time. *)

@@ -20,7 +20,7 @@ Definition valid_quota (q : quota) : Prop := 0 < limit q /\ 0 < window q /\ 0 < 
 
 Notation mark := (Z * Z * Z)%type.
 
-(** What a refund needs: the quota and the mark of its charge. *)
+(** The quota and the mark of a charge, which its refund needs. *)
 Record receipt := Receipt { charged_under : quota; left_mark : mark }.
 
 Record limiter := Limiter {

@@ -12,7 +12,7 @@ From Proofs Require Import Changes.
     [rate_limit] in [rate_window]. *)
 Record bucket := Bucket { owed : Z; credited : Z; since : Z; rate_limit : Z; rate_window : Z }.
 
-(** Whether a rate (limit, window) exceeds another. *)
+(** True if a rate (limit, window) exceeds another. *)
 Definition is_faster (a b : Z * Z) : bool := fst b * snd a <? fst a * snd b.
 
 (** The rate since the last charge, and the credit in its units: the faster of the old and the new. *)
@@ -37,7 +37,7 @@ Definition bucket_charge (q : quota) (s : bucket) (now c : Z) : bucket * mark :=
   let debt := Z.min (d + c) (parameter q + limit q) in
   (Bucket debt credit now (limit q) (window q), (now, debt, credit)).
 
-(** The fastest rate that is known: that of the charge, of the last charge, and of now. *)
+(** The fastest of the rates that are known: of the charge, of the last charge, and of now. *)
 Definition fastest (r : receipt) (q : quota) (s : bucket) : Z * Z :=
   let faster a b := if is_faster b a then b else a in
   faster (faster (limit (charged_under r), window (charged_under r)) (rate_limit s, rate_window s))
@@ -119,7 +119,7 @@ Proof.
   inversion E; subst s'. repeat split; cbn; auto; destruct (0 <? rest); lia.
 Qed.
 
-(** The rate by which a refund judges is no slower than that of its charge. *)
+(** The rate by which a refund judges is no slower than the rate of its charge. *)
 Lemma faster_of_two : forall a b c d e f : Z, 0 < a -> 0 < b -> 0 <= c -> 0 <= d ->
   (d = 0 -> c = 0) -> 0 < e -> 0 < f ->
   e * b <= a * f ->
@@ -227,7 +227,7 @@ Notation W := (window q).
 
 Definition exact (s : bucket) : Z := owed s * W - credited s.
 
-(** What a charge left, less the refill since, and what was charged after it, is owed. *)
+(** The debt is the rest of a charge, less the refill since, plus all later charges. *)
 Fixpoint marks_hold (e_now t acc : Z) (l : list entry) : Prop :=
   match l with
   | [] => True

@@ -123,7 +123,7 @@ Proof.
   destruct (_ =? next_edge (pair_last s) _); [inversion E; lia|]. destruct (_ =? _); inversion E; lia.
 Qed.
 
-(** What a charge finds counted are the units of the charges that it leaves counted. *)
+(** The units that a charge finds counted are the units of the charges that it leaves counted. *)
 Lemma two_hold : forall q s l now t k p, valid_quota q -> pairs now s l -> holds_net l -> now <= t ->
   two q s t = (k, p) ->
   let g := begins (pair_window s =? window q) (pair_began s) t in

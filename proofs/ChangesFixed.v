@@ -86,7 +86,7 @@ Record tallies (now : Z) (s : periods) (l : list entry) : Prop := {
 Lemma tallied_nonneg : forall q s t, 0 <= tally s -> 0 <= tallied q s t.
 Proof. intros. unfold tallied. destruct (_ && _); lia. Qed.
 
-(** What a charge finds counted are the units of the charges that it leaves counted. *)
+(** The units that a charge finds counted are the units of the charges that it leaves counted. *)
 Lemma tallied_holds : forall q s l now t, valid_quota q -> tallies now s l -> holds_net l -> now <= t ->
   mine (is_counted (window q) t (begins (tally_window s =? window q) (began s) t) 0) l <= tallied q s t.
 Proof.

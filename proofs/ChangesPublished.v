@@ -23,7 +23,7 @@ Definition changing_of (a : algorithm) : limiter :=
   | Window => changing_window
   end.
 
-(** What a key says of itself under a quota. See [AllOrNothing.standing]. *)
+(** The standing of a key under a quota. See [AllOrNothing.standing]. *)
 Definition standing_under (m : limiter) (q : quota) (s : kept m) (now cost : Z) : Z * Z * Z * option Z :=
   let remaining := free_under m q s now in
   if most_free m q <=? remaining then (most_free m q, 0, 0, None)
@@ -34,7 +34,7 @@ Definition standing_under (m : limiter) (q : quota) (s : kept m) (now cost : Z) 
 Definition try_charge (m : limiter) (q : quota) (s : kept m) (now c : Z) : option (kept m * mark) :=
   if (0 <? c) && (c <=? free_under m q s now) then Some (charge_under m q s now c) else None.
 
-(** What follows a state: charges, and refunds of these charges. *)
+(** The steps after a state: charges, and refunds of these charges. *)
 Definition follows (a : algorithm) : kept (changing_of a) -> Z -> kept (changing_of a) -> list entry -> Z -> Prop :=
   match a with
   | Published.Bucket _ => in_turn

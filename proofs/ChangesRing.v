@@ -20,7 +20,7 @@ Section ChangingRing.
 (** The stamp of a charge at a time, in a log of so many records. *)
 Variable stamp : quota -> Z -> Z -> Z.
 
-(** Whether a record counts at a time. After a change of the window, the open bucket leaves early. *)
+(** True if a record counts at a time. After a change of the window, the open bucket leaves early. *)
 Definition leaves (q : quota) (s : log) (r : record) : Z :=
   let own := stamped r + Z.min (life r) (window q) in
   if window q <? last_window s then Z.min own (stamp q 0 (last_seen s) + window q)
@@ -180,7 +180,7 @@ Proof.
   - revert Hl. apply IH. lia.
 Qed.
 
-(** A window above that of the last charge makes no charge count longer. *)
+(** A window longer than the window of the last charge makes no charge count longer. *)
 Lemma covers_any : forall rs now w a l, newest_window w l -> covers rs now w l -> covers rs now a l.
 Proof.
   intros rs now w a [|e l]; cbn; [trivial|]. intros E H. rewrite E, Z.min_id in H.
@@ -330,7 +330,7 @@ Proof.
       destruct J as (r' & I' & N' & S' & L'). exists (lived (window q) s r').
       split; [apply in_map; assumption|]. cbn. repeat split; auto.
       destruct (Z.ltb_spec (last_window s) (window q)); lia. }
-  (* A window above that of the last charge makes nothing count longer. *)
+  (* A window longer than the window of the last charge makes no charge count longer. *)
   destruct l as [|e l]; [exact I|]. cbn in Hw. cbn in G |- *. subst most. rewrite Hw in *.
   replace (Z.min (Z.min (window q) (last_window s)) (last_window s))
     with (Z.min (window q) (last_window s)) in G by lia. exact G.

@@ -80,7 +80,7 @@ Proof.
   intros P n l H. revert n. induction H; intros [|n]; cbn; constructor; auto.
 Qed.
 
-(** What is said of receipts and times alone is not changed by a refund. *)
+(** A refund does not change statements about receipts and times alone. *)
 Lemma forall_less : forall (P : entry -> Prop) newer e older k, (P (less e k) <-> P e) ->
   (Forall P (newer ++ less e k :: older) <-> Forall P (newer ++ e :: older)).
 Proof.
@@ -101,7 +101,7 @@ Lemma firstn_less_nil : forall n newer e older k,
   firstn n (newer ++ less e k :: older) = [] -> firstn n (newer ++ e :: older) = [].
 Proof. intros [|n] [|e' newer] e older k; cbn; congruence. Qed.
 
-(** What is true of all marks. Counters have the window [w], their last charge at [last], and the
+(** An invariant of all marks. Counters have the window [w], their last charge at [last], and the
     generation [g]. The newest charges of one window have the marks of this generation. *)
 Record marks (w last g : Z) (l : list entry) : Prop := {
   generation_nonneg : 0 <= g;

@@ -145,8 +145,8 @@ Proof.
 Qed.
 
 (** The holder reads its clock before it sends the request, at time [s] of the store: [read_s]. It uses a
-    unit at time [u] only if its clock then reads at most [1000 / 1001] of [l] more. Its clock runs by no
-    more than a thousandth slower than that of the store. So the unit is used before the lease ends, which
+    unit at time [u] only if its clock then reads at most [1000 / 1001] of [l] more. Its clock is
+    at most a thousandth slower than the clock of the store. So the unit is used before the lease ends, which
     was granted at [T], after the request was sent. *)
 Theorem the_end_by_the_clock_of_the_holder : forall l s T u read_s read_u,
   s <= T -> T <= u ->

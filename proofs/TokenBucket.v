@@ -65,7 +65,7 @@ Proof.
     rewrite Z.min_l by lia. repeat split; nia.
 Qed.
 
-(** What is charged from [from + 1] on is still owed, or has been paid since then. *)
+(** Units charged from [from + 1] on are still a debt, or have been paid since then. *)
 Lemma charged_is_owed_or_paid : forall h from, legal token_bucket h -> from < latest h ->
   units (newer from) h * W <=
     exact_debt (debt (after token_bucket h)) (credit (after token_bucket h))

@@ -205,8 +205,8 @@ impl fmt::Display for Error {
     }
 }
 
-/// Writes the message and those of its [sources](StdError::source), because `fn main() -> Result<(), _>`
-/// prints errors in this way.
+/// Writes the message, and the messages of its [sources](StdError::source), because `fn main() -> Result<(),
+/// _>` prints errors in this way.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)?;
@@ -224,7 +224,7 @@ impl fmt::Debug for Error {
     }
 }
 
-/// A conversion that cannot fail, such as that of a [`Quota`](crate::Quota) into itself.
+/// A conversion that cannot fail, such as from a [`Quota`](crate::Quota) into itself.
 impl From<Infallible> for Error {
     fn from(never: Infallible) -> Self {
         match never {}

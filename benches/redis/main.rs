@@ -1,7 +1,7 @@
 //! The shared store against what one would write by hand, in one run, interleaved.
 //!
 //! `cargo bench --features bb8 --bench redis` starts a redis-server of its own on a free loopback port.
-//! Ratios are what to read: absolute figures are those of the machine.
+//! Read the ratios: absolute figures depend on the machine.
 
 mod concurrency;
 mod hand_written;

@@ -2,8 +2,8 @@
 //! layer. Each server is a process of its own, and so is the load.
 //!
 //! `./scripts/bench request` prints the processor time of a request, in the server and in Redis, and its
-//! latency. The servers take turns, a few seconds each, because a machine's speed drifts. The time over that
-//! of the bare server is the median over the turns.
+//! latency. The servers take turns, a few seconds each, because a machine's speed drifts. The additional time
+//! over the bare server is the median over the turns.
 
 mod load;
 mod server;
@@ -21,7 +21,7 @@ const TURNS: usize = 7;
 const SECONDS_PER_TURN: u32 = 2;
 /// The requests before each turn, which are not counted.
 const WARM_UP_SECONDS: u32 = 1;
-/// The most time of five headers over that of the bare server, in microseconds.
+/// The most additional time over the bare server with five headers, in microseconds.
 const BAR: f64 = 2.5;
 
 /// The figures of one turn of a server.

@@ -181,7 +181,7 @@ pub async fn the_keys_that_were_found_are_counted(fixture: Fixture) {
         assert_eq!(limiter.block(charge(), seconds(60)).await.expect("an answer"), 1);
         assert_eq!(limiter.reset(charge()).await.expect("an answer"), 1, "a blocked key");
 
-        // What has left the window is not found, nor a block that is over.
+        // Neither a charge that has left the window nor a block that is over is found.
         assert!(check(&fixture, policy, 1).await.is_allowed());
         limiter.block(policy.charge("bob", 1), seconds(900)).await.expect("an answer");
         fixture.set(START + 900 * SECOND);

@@ -71,7 +71,7 @@ pub async fn a_late_release_frees_no_other_unit(fixture: Fixture) {
     assert!(!check(&fixture, &jobs, 1).await.is_allowed());
 }
 
-/// A unit keeps its expiry when that of its policy becomes longer.
+/// A unit keeps its expiry when its policy gets a longer one.
 pub async fn a_longer_expiry_is_for_new_units(fixture: Fixture) {
     let jobs = policy("jobs", "2 concurrent expires(30s)");
     fixture.set(START);

@@ -25,7 +25,7 @@ async fn admits(fixture: &Fixture, charge: Charge<'_>) -> bool {
     fixture.limiter.check(charge).await.expect("an answer").is_allowed()
 }
 
-pub async fn the_quota_of_a_key_is_that_of_no_other(fixture: Fixture) {
+pub async fn the_quota_of_a_key_applies_to_no_other(fixture: Fixture) {
     fixture.set(START);
     for (policy, large) in each_algorithm(4).iter().zip(each_algorithm(9)) {
         set(policy, "acme", large.quota());

@@ -92,7 +92,7 @@ pub async fn equal_charges_need_one_quota(fixture: Fixture) {
     }
 }
 
-pub async fn a_wait_is_that_of_its_own_quota(fixture: Fixture) {
+pub async fn a_wait_follows_its_own_quota(fixture: Fixture) {
     for (policy, quota) in contracts(5) {
         fixture.set(START);
         let charge = || policy.charge("alice", 3).with_quota(quota);

@@ -33,7 +33,7 @@ pub async fn a_late_refund_gives_nothing(fixture: Fixture) {
 }
 
 /// The charge and the later ones are in one period of one window, and a counter has them in two parts. In a
-/// bucket, the units that come back are those of its debt.
+/// bucket, the units of its debt come back.
 pub async fn a_refund_takes_nothing_of_charges_after_the_window_changed_and_changed_back(
     fixture: Fixture,
 ) {
@@ -245,7 +245,7 @@ pub async fn a_log_of_10_000_records_rounds_times_up(fixture: Fixture) {
         let slot = hold(&fixture.limiter, log.charge("alice", 10)).await;
         assert_eq!(slot.refund().await.expect("an answer"), 10);
     }
-    // The last exact time, then those of one edge.
+    // The last exact time, and then two times at one edge.
     at(10_001);
     assert!(check(&fixture, &log, 1).await.is_allowed());
     at(10_002);

@@ -65,10 +65,10 @@ macro_rules! suite {
                 a_forced_charge_forgives_no_debt,
                 a_lowered_burst_keeps_the_debt, windows_that_alternate_add_nothing;
             own_quotas: each_key_has_its_own_limit, a_changed_row_keeps_what_is_spent,
-                equal_charges_need_one_quota, a_wait_is_that_of_its_own_quota,
+                equal_charges_need_one_quota, a_wait_follows_its_own_quota,
                 a_refund_and_a_settlement_are_under_the_own_quota,
                 the_policy_does_not_change_an_own_quota;
-            key_quotas: the_quota_of_a_key_is_that_of_no_other,
+            key_quotas: the_quota_of_a_key_applies_to_no_other,
                 a_key_quota_that_begins_or_ends_keeps_what_is_spent,
                 a_key_quota_wins_over_the_quota_of_a_charge,
                 a_refund_and_a_settlement_are_under_the_key_quota,

@@ -55,6 +55,8 @@ fn main() {
     through_layer(&runtime, "allowed", AMPLE, 0, sketch(), MOST);
     through_layer(&runtime, "allowed, 100 keys overridden", AMPLE, 100, sketch(), MOST);
     through_layer(&runtime, "denied", TIGHT, 0, sketch(), MOST);
+    heading("A check in Redis, one task");
+    in_redis(&runtime);
 }
 
 /// A policy with an override of its quota, and with others of its keys.

@@ -10,8 +10,7 @@
 -- ARGV[2]  the time to live of both keys in milliseconds. Each poll renews it when a tenth has passed
 -- ARGV[3]  the number of overrides that are kept
 -- ARGV[4]  the number of entries of the audit log that are kept
---
--- Times are those of the server. `until` is in milliseconds since the Unix epoch.
+-- Times come from the server. `until` is in milliseconds since the Unix epoch.
 
 local entries, audit, ttl = KEYS[1], KEYS[2], tonumber(ARGV[2])
 local time = redis.call('TIME')
@@ -87,7 +86,7 @@ if earlier then
     return cmsgpack.unpack(earlier)
 end
 
--- poll <known version> : the overrides if they have changed. Removes the ones that have ended.
+-- poll <known version> : the overrides if they have changed. Removes overrides that have ended.
 if ARGV[1] == 'poll' then
     if version > 0 and redis.call('PTTL', entries) < ttl * 0.9 then
         redis.call('PEXPIRE', entries, ttl)

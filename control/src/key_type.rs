@@ -1,6 +1,6 @@
 //! The written form of the keys of a policy, by which the text of an operator finds the key of a rule.
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{fmt, net::IpAddr};
 
 use plimsoll::{Key, by::ClientIp};
 
@@ -28,7 +28,7 @@ pub enum KeyType {
     Name,
     /// An integer of at most 128 bits.
     Integer,
-    /// The address of a client. The key of an IPv6 address is that of its network.
+    /// The address of a client. The key of an IPv6 address is the key of its network.
     Address(ClientIp),
     /// One key that all requests share. It is written as an empty text. Under every type, `anonymous` is this
     /// key, which unidentified clients share.
@@ -37,18 +37,7 @@ pub enum KeyType {
     Tuple(Vec<KeyType>),
     /// The first of several types that the text has, such as an API key, or else an address.
     FirstOf(Vec<KeyType>),
-    /// A type of the application.
-    Custom {
-        /// The allowed form, for the error, such as `"a customer number"`.
-        allowed: &'static str,
-        /// Returns the key of a text, or `None` if the text is not allowed. It is asked again twice a second for
-        /// an override whose key is not allowed here.
-        parse: Arc<ParseKey>,
-    },
 }
-
-/// Returns the key of a text, or `None` if the text is not allowed.
-pub type ParseKey = dyn Fn(&str) -> Option<Key> + Send + Sync;
 
 /// The error of a text that is not a key of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,8 +92,6 @@ impl KeyType {
             (Self::Anonymous, _) => text.is_empty().then_some(Key::ANONYMOUS),
             (Self::Tuple(types), _) => return tuple(types, text),
             (Self::FirstOf(types), _) => return first(types.iter().map(|it| it.find(text))),
-            (Self::Custom { parse, .. }, Written::Quoted(text)) => parse(text),
-            (Self::Custom { parse, .. }, _) => parse(text),
         };
         found.ok_or(Refused::Form)
     }
@@ -152,7 +139,6 @@ impl fmt::Display for KeyType {
             Self::Anonymous => f.write_str("\"anonymous\", the key that all requests share"),
             Self::Tuple(types) => list(f, types, ", and behind a comma "),
             Self::FirstOf(types) => list(f, types, ", or "),
-            Self::Custom { allowed, .. } => f.write_str(allowed),
         }
     }
 }
@@ -263,7 +249,7 @@ mod tests {
                 .prop_map(|it| key_of_parts(&it).unwrap())
                 .boxed(),
             KeyType::FirstOf(types) => Union::new(types.iter().map(keys)).boxed(),
-            KeyType::Anonymous | KeyType::Custom { .. } => Just(Key::ANONYMOUS).boxed(),
+            KeyType::Anonymous => Just(Key::ANONYMOUS).boxed(),
         };
         prop_oneof![9 => known, 1 => Just(Key::ANONYMOUS)].boxed()
     }

@@ -6,10 +6,9 @@
 
 #[cfg(feature = "admin")]
 pub mod admin;
-mod by_name;
 mod config;
-/// Texts of configurations, read into types of the program with the places of their values, for programs
-/// whose own files have errors like those of [`Config`].
+/// Texts of configurations, read into types of the program with the places of their values, for programs whose
+/// own files report errors as [`Config`] does.
 pub mod document {
     pub use crate::config::document::{At, Mistake, nearest, read};
 }
@@ -28,7 +27,7 @@ pub use self::{
         Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, Format, StoreConfig,
         StoreKind, Watch,
     },
-    key_type::{KeyType, KeyTypeError, ParseKey},
+    key_type::{KeyType, KeyTypeError},
     offenders::{Offender, OffenderOrder, Offenders},
     overrides::{
         AuditAction, AuditEntry, Change, NewOverride, Override, OverrideError, OverrideKind,

@@ -1,5 +1,5 @@
-//! The policies of a service by name: with the quota that is configured, the one in force, and where each
-//! came from.
+//! The [policies](Policy) of a service by name: with the quota that is configured, the one in force, and where
+//! each came from.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use plimsoll::{Policy, Quota};
 
 use crate::KeyType;
 
-/// The origin of the quota of a policy.
+/// The origin of the [quota](Quota) of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// The program.
@@ -45,7 +45,7 @@ pub enum Origin {
 #[derive(Debug, Clone, Default)]
 pub struct Registry(Arc<RwLock<BTreeMap<String, Registered>>>);
 
-/// A policy of a [`Registry`]. Clones share the policy.
+/// A [policy](Policy) of a [`Registry`]. Clones share the policy.
 #[derive(Debug, Clone)]
 pub struct Registered(Arc<Entry>);
 
@@ -58,7 +58,7 @@ struct Entry {
     has_switch: AtomicBool,
 }
 
-/// The quotas of a policy. The one in force is the override, or else the configured one.
+/// The [quotas](Quota) of a policy. The one in force is the override, or else the configured one.
 #[derive(Debug)]
 struct Quotas {
     configured: Quota,
@@ -70,7 +70,7 @@ struct Quotas {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryError {
     name: String,
-    /// The property that the policy cannot have, and the one that it has.
+    /// The property that the policy cannot have, and the property that it has.
     new: String,
     registered: String,
 }
@@ -260,7 +260,7 @@ impl Registered {
 
     /// Returns the condition by which a rule of the program skips the policy while it is switched off. The
     /// admin page switches off only policies that a rule skips then. [`Rule::only`](plimsoll::Rule::only) takes
-    /// one condition: combine it with that of a route by `&&`.
+    /// one condition: combine it with the condition of a route by `&&`.
     ///
     /// ```
     /// use plimsoll::{Policy, Rule, by};
@@ -295,7 +295,7 @@ impl Registered {
         self.0.is_enabled.store(is_enabled, Ordering::Relaxed);
     }
 
-    /// Returns whether both are the same entry of a registry, and not two with the same name.
+    /// Returns whether both are the same entry of a [registry](Registry), and not two with the same name.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -129,7 +129,7 @@ fn prometheus_understands_each_query() {
 
 /// Each alert that the library's page has is here too, word for word.
 #[test]
-fn the_alerts_of_the_library_are_among_those_of_the_package() {
+fn the_package_has_the_alerts_of_the_library() {
     let page = folder().join("../../docs/operations.md");
     let page = fs::read_to_string(page).unwrap();
     let rules = page.split_once("```yaml\n").unwrap().1.split_once("\n```").unwrap().0;

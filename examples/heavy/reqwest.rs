@@ -19,14 +19,14 @@ use tower::{ServiceBuilder, ServiceExt, service_fn};
 async fn main() -> support::Outcome<()> {
     let url = start_upstream().await?;
 
-    // `reqwest` has types of its own, which convert from and into those of `http`.
+    // `reqwest` has types of its own, which convert from and into the types of `http`.
     let client = reqwest::Client::new();
     let send = service_fn(move |request: Request<reqwest::Body>| {
         let client = client.clone();
         async move { client.execute(request.try_into()?).await.map(Response::<reqwest::Body>::from) }
     });
 
-    // What we promise ourselves: at most 100 calls a second. What the service answers counts too.
+    // Our own limit: at most 100 calls a second. The limits that the service announces count too.
     let ours = Policy::new("upstream", Quota::per_second(100))?;
     let pace = PaceLayer::new(
         support::limiter_from_env().await?,

@@ -17,7 +17,7 @@ fuzz_target!(|input: &str| {
     let text = letters.as_str();
     match Config::from_text(text, format) {
         Ok(config) => {
-            // What was accepted makes a layer, if it has rules, and the same policies each time.
+            // An accepted file makes a layer, if it has rules, and the same policies each time.
             if let Err(error) = config.layer(&Limiter::in_memory()) {
                 let message = error.to_string();
                 assert!(message.contains("the configuration has no rules"), "{message}");

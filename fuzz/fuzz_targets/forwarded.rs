@@ -68,7 +68,7 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
     }
-    // The parser of IPv4 addresses agrees with that of the standard library.
+    // The parser of IPv4 addresses agrees with the standard library.
     if let Ok(text) = std::str::from_utf8(bytes)
         && let Ok(address) = text.parse::<std::net::Ipv4Addr>()
     {

@@ -17,7 +17,7 @@ fuzz_target!(|name: &str| {
     ] {
         assert_eq!(Key::from_name(&spelling), key, "{spelling:?}");
     }
-    // Of a text without cases and blanks at its ends the key is that of the text.
+    // A text without cases and blanks at its ends has the same key as a name and as a text.
     if !name.is_empty()
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
     {

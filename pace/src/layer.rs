@@ -35,7 +35,7 @@ use crate::pauses::Pauses;
 /// - During a pause a call [waits](Self::wait) for its turn, or fails with
 ///   [`PaceError::Denied`](crate::PaceError::Denied), which has the wait. A call that fails is not charged.
 /// - All clones of the layer and of its services share the pauses. Other processes do not. At most 1024 pauses
-///   are kept. When there are more, the one that ends first is forgotten.
+///   are kept. When there are more, the first to end is forgotten.
 /// - The layer does not repeat a call that the server has denied, because it does not keep the body of the
 ///   request. To repeat calls, put tower's [`Retry`] around this layer: each attempt is charged, and waits for
 ///   the end of the pause.

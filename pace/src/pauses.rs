@@ -48,7 +48,7 @@ struct CallPause {
 pub(crate) struct Pauses(Mutex<HashMap<CallId, CallPause>>);
 
 impl Pauses {
-    /// The number of pauses that are kept. In a full table, the one that ends first is forgotten.
+    /// The number of pauses that are kept. In a full table, the first to end is forgotten.
     const CAPACITY: usize = 1_024;
 
     /// Returns the end of the pause of these calls, if it has not passed.

@@ -28,12 +28,12 @@ struct Sent {
     part: Part,
     /// `None` if the request has nothing for this part.
     answer: Option<Answer>,
-    /// The positions of the charges that the answer is about.
+    /// The positions of the [charges](Charge) that the answer is about.
     positions: SmallVec<[usize; 4]>,
 }
 
 impl Both {
-    /// Sends a request about these charges to each part that they have.
+    /// Sends a request about these [charges](Charge) to each part that they have.
     pub(crate) fn send(
         stores: &Stores,
         charges: &[Charge<'_>],
@@ -54,7 +54,7 @@ impl Both {
         Self { lines, share, pool, limit, is_peek }
     }
 
-    /// Sends each line of a receipt to the part that has paid it.
+    /// Sends each line of a [receipt](Receipt) to the part that has paid it.
     pub(crate) fn refund(stores: &Stores, receipt: &Receipt, limit: Option<Instant>) -> Self {
         let charges = receipt.lines().iter().map(|line| &line.charge);
         let lines: Lines = charges.map(|charge| stores.line(&charge)).collect();

@@ -1,4 +1,4 @@
-//! A check over both parts: all of its charges are admitted, or none is spent.
+//! A check over both parts: all of its [charges](Charge) are admitted, or none is spent.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
 
 /// A check over both parts.
 ///
-/// 1. The share is asked for all charges that have one.
+/// 1. The share is asked for all [charges](Charge) that have one.
 /// 2. The pool is asked for the charges that the share has refused, and for those without a share.
 /// 3. The share is asked for the rest, which it has not spent yet. If others have spent its units
 ///    meanwhile, steps 2 and 3 are repeated for what it refuses. Each time one charge fewer is left.
@@ -38,7 +38,7 @@ pub(crate) struct DividedCheck {
     limit: Option<Instant>,
     /// The time of the regional store, or of the home store if only that has replied.
     time: Timestamp,
-    /// The source of the units, and that of the denials of a part.
+    /// The source of the units, and the source of the denials of a part.
     paid: Option<Source>,
     /// The source of the reply by which each part has spent units.
     sources: [Source; 2],

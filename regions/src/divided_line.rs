@@ -1,4 +1,4 @@
-//! One charge of a request, and what its two parts have replied.
+//! One [charge](Charge) of a request, and what its two parts have replied.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::shares::Parts;
 /// The wait of a denial whose end is not known.
 const UNKNOWN_WAIT: Duration = Duration::from_secs(1);
 
-/// One of the two stores that may pay a charge.
+/// One of the two stores that may pay a [charge](Charge).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     /// The share of the region, in the regional store.
@@ -36,7 +36,7 @@ pub(super) struct DividedLine {
     paid_by: Option<Part>,
     share: Option<ChargeReply>,
     pool: Option<ChargeReply>,
-    /// True if the reply of the share is that of the fallback.
+    /// True if the fallback has replied in place of the share.
     has_fallen_back: bool,
 }
 
@@ -68,7 +68,7 @@ impl DividedLine {
         Self { charge, parts, turn, paid_by, share, pool, has_fallen_back: false }
     }
 
-    /// Returns the quota of a part.
+    /// Returns the [quota](Quota) of a part.
     pub(super) fn quota(&self, part: Part) -> Option<Quota> {
         match part {
             Part::Share => self.parts.share,
@@ -84,7 +84,7 @@ impl DividedLine {
         self.quota(part).is_some() && renewed.is_none_or(|renewed| renewed == part)
     }
 
-    /// Returns the charge against the quota of a part, if it has one.
+    /// Returns the charge against the [quota](Quota) of a part, if it has one.
     pub(super) fn charge_on(&self, part: Part) -> Option<Charge<'static>> {
         Some(self.charge.clone().with_part(self.quota(part)?))
     }
@@ -133,8 +133,8 @@ impl DividedLine {
         self.binds(Part::Share) && self.share.is_some_and(|it| it.verdict != Verdict::Passed)
     }
 
-    /// Refuses the charge, because the home store has not answered. The wait is that of the share, if the
-    /// share has replied. Without a share, a cost above the pool can never pass.
+    /// Refuses the charge, because the home store has not answered. The wait follows the share, if the share
+    /// has replied. Without a share, a cost above the pool can never pass.
     pub(super) fn refuse(&mut self) {
         if self.share.is_none() {
             let verdict = match self.can_ever_pay(Part::Pool) {
@@ -182,7 +182,7 @@ impl DividedLine {
         (spent.units > 0).then_some((part, spent))
     }
 
-    /// Returns the reply to the charge, which combines those of its parts.
+    /// Returns the reply to the charge, which combines the replies of its parts.
     pub(super) fn reply(&self) -> ChargeReply {
         let verdict = self.verdict();
         let paid = match self.paid_by {
@@ -212,8 +212,8 @@ impl DividedLine {
         }
     }
 
-    /// Returns the standing of the key, as far as the parts have replied. The limit is that of the
-    /// whole quota, unless the fallback alone has decided: then it is that of its share.
+    /// Returns the [standing](Standing) of the key, as far as the parts have replied. The limit is the limit of
+    /// the whole quota, or of the share of the fallback if it alone has decided.
     fn standing(&self, verdict: Verdict) -> Standing {
         let limit = match (self.share, self.pool) {
             (Some(share), None) if self.has_fallen_back => share.standing.limit(),

@@ -1,4 +1,4 @@
-//! Charges beyond the limit, such as those of a settlement.
+//! Charges beyond the limit, such as a settlement makes.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     stores::{Lines, Stores, combined, late, to_the_end},
 };
 
-/// Spends the cost of each charge:
+/// Spends the cost of each [charge](Charge):
 ///
 /// 1. on the share, if it has that much left;
 /// 2. otherwise on the pool, even beyond its limit;

@@ -2,8 +2,8 @@
 //!
 //! # Why the sum is never over
 //!
-//! 1. [`shares`] divides each limit `L` into a share `g` for each of `n` regions and a pool `P`, with
-//!    `n * g + P = L`. Each charge is paid by one part, under the quota of that part.
+//! 1. [`shares`](crate::shares) divides each limit `L` into a share `g` for each of `n` regions and a pool `P`, with
+//!    `n * g + P = L`. Each [charge](Charge) is paid by one part, under the quota of that part.
 //! 2. A part is one key of one server, which holds its bound in every window by its own clock, for all
 //!    callers and also when replies are lost. A refund goes to the part that has paid, by its mark.
 //! 3. A leased unit is used within the lease from the part that granted it, and that part counts by
@@ -22,8 +22,8 @@
 //!   for twice the time of a lease.
 //! - Deny cache: a charge that both parts together deny may pass in one of them.
 //! - Breaker: a slow home would open the breaker for the regional store, too.
-//! - Fallback: it would decide by the whole quota. That of the regional store decides by the share, and
-//!   what needs the pool is denied while the home does not answer.
+//! - Fallback: it would decide by the whole quota. The fallback of the regional store decides by the share, and charges that
+//!   need the pool are denied while the home does not answer.
 //!
 //! | file | content |
 //! |---|---|

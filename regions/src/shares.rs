@@ -1,4 +1,4 @@
-//! The arithmetic of shares: a quota, divided into one guaranteed share for each region and a pool.
+//! The arithmetic of shares: a [quota](Quota), divided into one guaranteed share for each region and a pool.
 //!
 //! `regions * share + pool` is the limit, and likewise the burst. No unit is in two parts. If the
 //! pool of a token bucket would have no burst or no rate, there is no pool, and fewer units than
@@ -6,7 +6,7 @@
 
 use plimsoll::{Algorithm, Quota};
 
-/// The rule by which quotas are divided.
+/// The rule by which [quotas](Quota) are divided.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shares {
     regions: u64,
@@ -155,7 +155,7 @@ mod tests {
         )
     }
 
-    /// Returns the units of all parts together: those of a share for each region, and of the pool.
+    /// Returns the units of all parts together: of a share for each region, and of the pool.
     fn sum(parts: &Parts, regions: u32, units: impl Fn(&Quota) -> u64) -> u64 {
         let of = |part: &Option<Quota>| part.as_ref().map_or(0, &units);
         of(&parts.share) * u64::from(regions) + of(&parts.pool)

@@ -94,7 +94,7 @@ impl Stores {
     }
 }
 
-/// Returns the line of a receipt.
+/// Returns the line of a [receipt](Receipt).
 pub(crate) fn line_of(charge: Charge<'_>, units: u64, mark: Mark) -> ReceiptLine {
     let quota = *charge.quota();
     ReceiptLine::from_parts(charge, quota, units, mark)

@@ -115,8 +115,8 @@ histories differ, so more decisions do:
 
 {differ}
 
-The adversary asks again when each denial says. The counter of textbooks says no time, so it is asked every 12 ms. Its
-shares of requests under the adversary are not comparable with those of the others.
+The adversary asks again when each denial says. The counter of textbooks says no time, so it is asked every 12 ms. So its
+shares of requests under the adversary cannot be compared with the other rows.
 
 ## The sliding counter in the literature
 

@@ -126,7 +126,7 @@ def call_costs(rows):
 
 
 def fleet_commands(rows):
-    """Returns the commands of fleets that lease, in relation to those of fleets that do not."""
+    """Returns the commands of fleets that lease, in relation to fleets that do not."""
     calls = {(row["name"], row["load"]): row["calls"] for row in rows}
     direct = {load: calls["direct", load] for load in names(rows, "load")}
     shares = [f"{calls['leased', load] / direct[load]:.0%} at a demand of {load}" for load in direct]
@@ -185,9 +185,9 @@ $ python3 report/page/plan.py --quota '100/min' --keys 1e6 --rps 50k --instances
 
 ## A core of Redis
 
-Checks that arrive while a command is under way share the next one, up to 64. The processor time of Redis, with what the
-system does for it, is that of a command, shared by its decisions, and that of each decision. Each line is the median of
-3 rounds on 1,000 keys, with logs of up to some hundred requests. With {whole(largest)} decisions in a command, a core
+Checks that arrive while a command is under way share the next one, up to 64. A decision takes
+the processor time of one decision and a share of the time of its command, for Redis and the system on its behalf. Each
+line is the median of 3 rounds on 1,000 keys, with logs of up to some hundred requests. With {whole(largest)} decisions in a command, a core
 makes {span(gains, 0)} times as many as with one.
 
 ![Decisions a second of a core of Redis by the decisions that share a command. All algorithms rise up to a
@@ -225,7 +225,7 @@ With a ratio above 1, Redis needs less than planned; below 1, more:
   planned: {quiet_call} on one server with the load of one of the three. In the cluster it is {cluster_call}: here, its three servers
   share the processor with their clients. A busier server often reads several commands in one turn, and needs less than planned.
 - **Memory**: {spans["memory, MB"]}. A million keys just fill the hash tables of Redis. Other numbers leave them up to half
-  empty, which takes up to 15 bytes a key more. In a cluster, 16 bytes link a key to those of its slot.
+  empty, which takes up to 15 bytes a key more. In a cluster, 16 bytes a key link the keys of a slot.
 
 ## 4,000 processes on one hot key
 

@@ -145,8 +145,8 @@ def write():
 
 {configuration}
 
-An axum server with each limiter runs over the same Redis, in the same run, beside one without a limiter, whose waits are
-those of the machine. Clients send 400 requests a second to each server, twice as many as 4 keys may spend: 50 a second
+An axum server with each limiter runs over the same Redis, in the same run. A server without a limiter shows the waits of
+the machine itself. Clients send 400 requests a second to each server, twice as many as 4 keys may spend: 50 a second
 each, with a burst of 50. Redis is broken for 4 s, and clients give up after 2 s. The ways in which it fails:
 
 - **killed**: the process is killed, and started again without data.
@@ -180,5 +180,5 @@ Errors are responses with another status than 200 and 429, and requests without 
 
 {figures}
 
-[Faults][page/faults] has the waits of this crate in {kinds_of_failure()} kinds of failure.
+[Faults][page/faults] lists the waits of this crate in {kinds_of_failure()} kinds of failure.
 """

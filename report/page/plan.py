@@ -11,10 +11,11 @@ waits no longer for a call):
 - Redis is busy for the time of a command for each command, and for the time of a decision for each decision.
 - A hot key is leased if each instance checks it at least 4 times in half a lease. It then costs 2 commands for each lease
   and instance, while units are free.
-- A key takes the bytes of a key with one record, and those of each further record of a log: as many as there are
-  requests in a window, at most the limit, and of sliding buckets at most one more than the buckets. In a cluster, 16
-  bytes more link a key to those of its slot. The bytes are those of 1,000,000 keys, which just fill the hash tables of
-  Redis. With other numbers of keys, the tables are up to half empty, which takes up to 15 bytes a key more.
+- A key takes the bytes of a key with one record, and for each further record of a log the bytes of a record. A log has as
+  many records as there are requests in a window, at most the limit, and for sliding buckets at most one more than there
+  are buckets. In a cluster, 16 bytes more link the keys of a slot. The bytes are measured with 1,000,000 keys, which just
+  fill the hash tables of Redis. With other numbers of keys, the tables are up to half empty, which takes up to 15 bytes
+  a key more.
 """
 
 import argparse

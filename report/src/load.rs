@@ -89,8 +89,8 @@ async fn charge(
 }
 
 /// Checks keys at `rate` a second for `time`, evenly through all limiters, each of which stands for a
-/// process. Checks arrive at random, as those of many clients do, and do not wait for each other. Returns
-/// the decisions, and those that admitted.
+/// process. Checks arrive at random, as from many clients, and do not wait for each other. Returns the number
+/// of decisions, and of admissions.
 pub(crate) async fn steady(
     limiters: &[Limiter],
     policy: &Policy,

@@ -17,7 +17,7 @@ const BUCKETS: u16 = 60;
 /// The keys of the second table.
 const MANY: u64 = 1_000_000;
 
-/// The name of a key as a program writes it: its length is that of the names of this crate, 39 bytes.
+/// The name of a key as a program writes it: it is as long as the names of this crate, 39 bytes.
 fn key_name(number: u64) -> String {
     format!("ratelimit:api:account-{number:017}")
 }

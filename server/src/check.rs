@@ -33,7 +33,8 @@ pub fn check(settings: &Settings) -> Result<String, ServerError> {
     Ok(valid + &warnings.chain(hints).collect::<String>())
 }
 
-/// Returns an error if a URL of the settings is not valid. The error contains no URL, because it may have a password.
+/// Returns an error if a URL of the [settings](Settings) is not valid. The error contains no URL, because it
+/// may have a password.
 fn check_redis(settings: &Settings) -> Result<(), ServerError> {
     let servers = settings.redis.as_ref().map(|servers| match servers {
         RedisServers::Server(url) => ("redis", RedisConfig::url(url)),

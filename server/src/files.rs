@@ -12,8 +12,8 @@ use crate::{
 /// The error of limits that cannot be used.
 pub(crate) type LimitsError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Returns the files of plimsoll that the settings name: a file itself, and all files below a folder in the order of
-/// their paths.
+/// Returns the files of plimsoll that the [settings](Settings) name: a file itself, and all files below a
+/// folder in the order of their paths.
 ///
 /// # Errors
 ///

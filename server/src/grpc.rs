@@ -41,7 +41,7 @@ async fn authorize(State(clients): State<Clients>, request: Request, next: Next)
             Status::unauthenticated(message).into_http()
         }
         Err(TokenError::Unknown) => {
-            Status::unauthenticated("the token is not that of a client").into_http()
+            Status::unauthenticated("the token belongs to no client").into_http()
         }
     }
 }

@@ -16,7 +16,7 @@ pub const DEFAULT_CONFIG: &str = include_str!("../config/default.toml");
 
 /// The files with limits, and the store that they name.
 pub(crate) struct Limits {
-    /// At least one. The first is the one that the admin page shows.
+    /// At least one. The admin page shows the first.
     pub(crate) configs: Vec<Config>,
     pub(crate) registry: Registry,
     pub(crate) store: StoreConfig,
@@ -27,7 +27,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Reads the files of the settings.
+    /// Reads the files of the [settings](Settings).
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl Limits {
         self.configs.iter().for_each(Config::watch);
     }
 
-    /// Connects to the overrides of operators.
+    /// Connects to the [overrides](Overrides) of operators.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl Limits {
     }
 }
 
-/// Returns the store: that of the settings, with what the files say about it.
+/// Returns the store: of the [settings](Settings), with the fields of the files.
 fn store(configs: &[Config], settings: &Settings) -> Result<StoreConfig, LimitsError> {
     let default = Config::from_text("policies = {}", Format::Toml)?.store().clone();
     let mut stores = configs.iter().map(Config::store).filter(|store| **store != default);

@@ -67,7 +67,6 @@ impl Server {
         } else {
             (overrides, Offenders::new(OFFENDERS))
         };
-        offenders.share(&overrides);
         let (registry, decisions) = (limits.registry.clone(), offenders.clone());
         let api = Api::new(registry, limiter.clone(), decisions, &settings)?;
         if limits.is_shared() && settings.receipt_secret.is_none() {

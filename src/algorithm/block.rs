@@ -61,7 +61,7 @@ impl Block {
         Some(Self { until: numbers.next(MAX_NUMBER)?, duration: numbers.next(MAX_NUMBER)? })
     }
 
-    /// Returns the standing of a key that is blocked at `now`. `standing` is that of its algorithm, for
+    /// Returns the standing of a key that is blocked at `now`. `standing` is the standing by its algorithm, for
     /// a charge of `units`.
     pub(super) fn restrict(self, standing: Standing, now: Timestamp, units: u64) -> Standing {
         let Standing { limit, remaining, next_after, reset_after, retry_after } = standing;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_standing_is_that_of_the_algorithm_and_of_the_block() {
+    fn the_standing_combines_the_algorithm_and_the_block() {
         let block = Block { until: 1_000, duration: 600 };
         let standing = Standing {
             limit: 10,

@@ -224,8 +224,8 @@ impl PackedLog {
         size_of::<LongLog>() + capacity * size_of::<Record>()
     }
 
-    /// Appends the header and the records to the bytes of a state. The totals are those of a short log, whose
-    /// `base` is 0, so that a long log that has become short is written alike.
+    /// Appends the header and the records to the bytes of a state. The totals are written as in a short log,
+    /// whose `base` is 0. So a long log that has become short is written in the same way.
     pub(super) fn write_all(&self, bytes: &mut Vec<u8>) {
         let log = self.header();
         let LogHeader { head, seen, window, old_records, base, len, .. } = log;

@@ -41,7 +41,7 @@ pub(crate) struct Periods<const FADE: u64> {
     previous: u64,
     /// The window of the last charge, in microseconds; 0 before the first.
     window: u64,
-    /// The time of the last charge. The current period is the one that holds it.
+    /// The time of the last charge. The current period holds it.
     last_charge: u64,
     carried: Record,
 }

@@ -127,8 +127,8 @@ pub(crate) trait StateMachine: Stored + Default {
     /// The state as it stands at one time under one quota.
     type Snapshot: Snapshot;
 
-    /// Returns a snapshot of the state at `now` under `quota`. If `now` is before the last charge, the
-    /// clock ran backward, and the snapshot is that of the time of this charge.
+    /// Returns a snapshot of the state at `now` under `quota`. If `now` is before the last charge, the clock
+    /// ran backward, and the snapshot is at the time of this charge.
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> Self::Snapshot;
 
     /// Returns the shortest wait in microseconds until `units` are free if nothing else is charged,

@@ -30,7 +30,7 @@ impl Demand {
     }
 }
 
-/// A budget that adds up the memory of a state, and compares each growth with the one that it allowed.
+/// A budget that adds up the memory of a state, and compares each growth with the growth that it allowed.
 #[derive(Default)]
 struct Ledger {
     bytes: Cell<usize>,
@@ -389,7 +389,7 @@ fn carried_units_count_after_the_clock_was_set_back() {
 
 /// A change of the window begins a record, also within a microsecond.
 #[test]
-fn records_of_one_microsecond_have_numbers_below_those_of_the_next_one() {
+fn records_of_one_microsecond_have_lower_numbers_than_records_of_the_next() {
     let windows = [1_000, 1_100].map(|micros| quota(Algorithm::SlidingLog, 10, micros));
     let mut first = KeyState::new(Algorithm::SlidingLog);
     let marks: Vec<_> =

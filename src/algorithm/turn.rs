@@ -15,15 +15,15 @@ use crate::{
     quota::{Algorithm, Quota},
 };
 
-/// The units ahead of a turn in a queue, with those of the turn itself.
+/// The units ahead of a turn in a queue, with the units of the turn itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ahead {
     /// All units.
     total: u64,
     /// The units up to the first charge of the chain below.
     first: u64,
-    /// The length of the chain: this charge needs the units of another one to come back, which needs those of
-    /// a third, and so on.
+    /// The length of the chain: this charge needs the units of another charge to come back, which needs the
+    /// units of a third, and so on.
     ///
     /// A charge needs the units of the last charge with which its own and those between are more than a whole
     /// capacity. Example: of the costs 3, 4, 2 and 3 under a limit of 5, the last charge needs the 4 units of
@@ -73,8 +73,8 @@ impl Ahead {
         }
     }
 
-    /// Returns the wait until the turn, in microseconds. `standing` is that of the key at `time`, with the wait
-    /// for the [units that the store is asked about](Self::units_to_ask).
+    /// Returns the wait until the turn, in microseconds. `standing` is the standing of the key at `time`, with
+    /// the wait for the [units that the store is asked about](Self::units_to_ask).
     ///
     /// The wait is exact if no other units are charged, refunded or reset, and the turn comes within 100 windows.
     /// Under a sliding counter, it is exact if each charge costs 1 unit, and otherwise an estimate.

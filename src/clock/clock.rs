@@ -16,8 +16,7 @@ use tokio::time::Instant;
 /// A clock must not run backward. If one does, a charge is decided at the time of the last charge to
 /// its key, so that no unit comes back early. If that charge is ahead by more than its window, the clock
 /// has been set back, and all units that the key has spent count as charged now.
-///
-/// A clock of your own, such as that of a simulation:
+/// A clock of your own, such as the clock of a simulation:
 ///
 /// ```
 /// use std::sync::{
@@ -192,7 +191,7 @@ impl Default for TokioClock {
 
 impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
-        // The time of another runtime may be behind that of the origin.
+        // The time of another runtime may be behind the time of the origin.
         let elapsed = Instant::now().saturating_duration_since(self.origin);
         Timestamp::from_micros(self.origin_micros.saturating_add(micros(elapsed)))
     }

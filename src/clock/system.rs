@@ -1,4 +1,4 @@
-//! The clocks of the operating system: that of the embedded store, and that of leases.
+//! The clocks of the operating system: for the embedded store, and for leases.
 //!
 //! [`SystemClock`] is as accurate as the operating system's clock, at a third of its cost. The
 //! processor's counter is quick to read, but its rate is only measured, so time that is counted by it
@@ -117,7 +117,7 @@ impl TickCounter {
         let count = self.ticks.raw();
         let nanos = match self.ticks.delta_as_nanos(anchor.count, count) {
             since @ 1..=RESYNC_INTERVAL_NANOS => anchor.nanos + since,
-            // The anchor is old, or the counter of this processor is behind that of another.
+            // The anchor is old, or the counter of this processor is behind another processor's.
             _ => self.resync(count),
         };
         let nanos = nanos.max(LATEST.get());

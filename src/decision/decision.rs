@@ -106,9 +106,9 @@ impl<'p> Decision<'p> {
         self.details().outcomes()
     }
 
-    /// Returns the binding outcome: of a denial the one with the longest wait, of an admission the
-    /// one with the fewest units left. It is `None` if all charges are
-    /// [shadows](crate::Charge::shadow) or [trials](crate::Charge::trial).
+    /// Returns the binding outcome: in a denial the charge with the longest wait, in an admission the charge
+    /// with the fewest units left. It is `None` if all charges are [shadows](crate::Charge::shadow) or
+    /// [trials](crate::Charge::trial).
     #[must_use]
     pub fn binding(&self) -> Option<Outcome<'_>> {
         self.details().binding()

@@ -178,8 +178,8 @@ impl ReceiptLine {
 
     /// Restores a line from its parts: see [`Receipt::new`].
     ///
-    /// `charge` has the policy and the key. `quota` is the one that [decided](Charge::quota) it at that time: the
-    /// policy may have another one by now.
+    /// `charge` has the policy and the key. `quota` is the quota that [decided](Charge::quota) it at that time:
+    /// the policy may have another one by now.
     #[must_use]
     pub fn from_parts(charge: Charge<'_>, quota: Quota, units: u64, mark: Mark) -> Self {
         Self::new(charge.decided_under(quota).into_owned(), units, mark)

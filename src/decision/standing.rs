@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_bit_of_a_mark_is_that_of_the_third_number() {
+    fn the_highest_bit_of_a_mark_belongs_to_the_third_number() {
         let marks = [(u64::MAX, u64::MAX >> 1, false), (0, 1 << 63, true), (0, u64::MAX, true)];
         for (others, third, expected) in marks {
             assert_eq!(Mark([others, others, third]).highest_bit(), expected);

@@ -102,7 +102,7 @@ impl Key {
     #[must_use]
     pub fn from_name(name: &str) -> Self {
         let blank = |character: char| character.is_whitespace() || character.is_control();
-        // Lower case first, because the upper case of `ẞ` is itself, and that of `ß` is `SS`.
+        // Lower case first, because the upper case of `ẞ` is `ẞ`, and the upper case of `ß` is `SS`.
         let lower = name.trim_matches(blank).chars().flat_map(char::to_lowercase);
         let folded: String =
             lower.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();

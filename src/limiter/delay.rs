@@ -24,9 +24,9 @@ impl Limiter {
     /// Decides the charges of a request, which waits for at most `max` if it is over a limit.
     ///
     /// Unlike in [`until_ready`](Self::until_ready), a request within its limits does not queue
-    /// unless others wait for one of its keys, and it waits in one queue at a time: that of the key with the
-    /// longest wait. So a client over its own limit delays no other client with whom it shares a second key.
-    /// The decision is not reported.
+    /// unless others wait for one of its keys, and it waits in one queue at a time: the queue of the key with
+    /// the longest wait. So a client over its own limit delays no other client with whom it shares a second
+    /// key. The decision is not reported.
     pub(crate) async fn delayed<'p>(
         &self,
         charges: Charges<'p>,

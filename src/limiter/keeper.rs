@@ -52,7 +52,8 @@ impl LimiterState {
         });
     }
 
-    /// Releases the units of a receipt, all of which are in flight. Those of an embedded store are free at once.
+    /// Releases the units of a receipt, all of which are in flight. Units of an embedded store are free at
+    /// once.
     pub(super) fn release(self: &Arc<Self>, receipt: Receipt) {
         if self.store.release_now(&receipt) {
             return;
@@ -76,8 +77,9 @@ impl LimiterState {
         if runtime_with_timer().is_none() {
             return all.await;
         }
-        let late = |_| Err(Error::new(ErrorKind::Deadline, "the store has not released all units"));
-        timeout(CLOSE_TIMEOUT, all).await.unwrap_or_else(late)
+        timeout(CLOSE_TIMEOUT, all).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Deadline, "the store has not released all units"))
+        })
     }
 
     /// Sends releases that wait, in one request. Returns false if there are none.

@@ -278,10 +278,9 @@ impl Limiter {
     /// - in the cases of [`check`](Self::check). An error from which the store may recover by itself is
     ///   returned only when `within` has passed.
     /// - if 10,000 tasks wait already,
-    /// - if `within` passes before the task becomes the first in the queue of its key, for example because
-    ///   other processes have spent the units
-    ///   ([`ErrorKind::Deadline`](crate::error::ErrorKind::Deadline), or
-    ///   [`ErrorKind::Unavailable`](crate::error::ErrorKind::Unavailable) if the first one waits for the store),
+    /// - if `within` passes before the task becomes the first in the queue of its key, because other processes have
+    ///   spent the units or the first one waits for the store
+    ///   ([`ErrorKind::Deadline`](crate::error::ErrorKind::Deadline)),
     /// - if it has to wait outside of a tokio runtime with time enabled.
     pub async fn until_ready<'p>(
         &self,
@@ -327,8 +326,8 @@ impl Limiter {
     /// [receipt](Allowed::into_receipt) can refund it. A key that has spent more than its limit is
     /// refused until enough units have come back:
     ///
-    /// - The [bounds](crate#choosing-an-algorithm) of the algorithms count the units of checks, not
-    ///   those of penalties.
+    /// - The [bounds](crate#choosing-an-algorithm) of the algorithms count the units of checks, and not of
+    ///   penalties.
     /// - The debt of a [token bucket](crate::Algorithm::TokenBucket) is at most `burst + limit` units.
     ///   So the key has free units again one window after the last penalty, whatever its cost was.
     /// - If a key has no units left, this process refunds as many of those that it has
@@ -382,8 +381,8 @@ impl Limiter {
     ///   [`unblock`](Self::unblock) the key first.
     /// - [`unblock`](Self::unblock) and [`reset`](Self::reset) lift the block.
     /// - The key keeps the units that it has spent. They come back during the block, and can be
-    ///   refunded. Forced charges, such as those of [`penalize`](Self::penalize), also spend units
-    ///   during the block.
+    ///   refunded. Forced charges, such as [`penalize`](Self::penalize) makes, also spend units during the
+    ///   block.
     /// - If the clock of the store is set back, the rest of the block is at most `duration`.
     /// - The block ends when the policy gets another [algorithm](crate::Algorithm), because the key
     ///   then has a new state.

@@ -23,7 +23,7 @@ pub(super) struct EntryId {
 pub(super) struct HashSecret([u64; 2]);
 
 impl HashSecret {
-    /// Creates a secret: a random one, or the one of a seed.
+    /// Creates a secret: a random one, or one from a seed.
     pub(super) fn new(seed: Option<u64>) -> Self {
         match seed {
             Some(seed) => Self([seed, 0]),

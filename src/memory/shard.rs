@@ -39,7 +39,7 @@ const SAMPLE_ENTRIES: usize = 32;
 pub(super) enum Eviction {
     /// An expired entry.
     Expired,
-    /// An expired entry, or else the one of the largest class that was checked least recently.
+    /// An expired entry, or else the entry of the largest class that was checked least recently.
     Any,
 }
 
@@ -191,7 +191,7 @@ pub(super) struct Rank(u64);
 /// have spent less than 1/64.
 const SHUT_OUT: usize = 7;
 
-/// The longest waits of a class are 2 to the power of this number as long as those of the class before.
+/// The longest waits of a class are 2 to the power of this number as long as in the class before.
 const WAIT_BITS: u32 = 3;
 
 /// The number of classes. A wait is a number of 64 bits.

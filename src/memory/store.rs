@@ -36,11 +36,11 @@ use crate::{
 /// - An expired key is replaced first.
 /// - If none has expired, the keys are in classes, as they were when they were last checked. A key is
 ///   *shut out* if it has no units left, because it has spent its whole quota or is
-///   [blocked](crate::Limiter::block). Keys that are shut out are in a class by their wait: the waits of
-///   each class are up to eight times as long as those of the class before. Other keys are in a class by
-///   the part of their own quota that they have spent: at least a half, a quarter, an eighth, and so on
-///   down to less than 1/64. The class with the most places loses the key that was not checked for the
-///   longest time. A denied check counts like an admitted one.
+///   [blocked](crate::Limiter::block). Keys that are shut out are in a class by their wait: the waits of each
+///   class are up to eight times as long as in the class before. Other keys are in a class by the part of their
+///   own quota that they have spent: at least a half, a quarter, an eighth, and so on down to less than 1/64.
+///   The class with the most places loses the key that was not checked for the longest time. A denied check
+///   counts like an admitted one.
 /// - The classes of the keys that are shut out lose a key only if they have more than half of the places
 ///   together, or if there are no other keys.
 ///
@@ -50,8 +50,8 @@ use crate::{
 ///   have been shut out since the client's last request. So a client that keeps sending requests stays
 ///   shut out. Example: in a store of a million keys, an attacker must spend the quotas of about 500,000
 ///   keys between two requests of the client: 2.5 million requests if a quota is 5 requests.
-/// - A flood of keys that are shut out for a minute, such as those of a quota of 1 request a minute, does
-///   not replace a key that is blocked for an hour.
+/// - A flood of keys that are shut out for a minute, such as under a quota of 1 request a minute, does not
+///   replace a key that is blocked for an hour.
 /// - A client that has spent a part of its quota keeps its state while its class is not the largest. The
 ///   keys of a flood with one request a key are in the class of the least part, unless the quota is 1
 ///   request.

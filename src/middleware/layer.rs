@@ -25,7 +25,7 @@ use crate::{
 ///
 /// It charges each request under one or several [`Rule`]s. An admitted request goes to the inner
 /// service, and its response gets rate limit [`Headers`]. A denied request gets a response from the
-/// layer. The layer adds no errors to those of the inner service, so it needs no error handling.
+/// layer. The layer adds no errors of its own, so it needs no error handling.
 ///
 /// # Examples
 ///
@@ -161,8 +161,7 @@ impl RateLimitLayer {
     /// ```
     ///
     /// # Errors
-    ///
-    /// Returns an error if `quota` is a text and not that of a [quota](Quota#impl-FromStr-for-Quota).
+    /// Returns an error if `quota` is a text that is no [quota](Quota#impl-FromStr-for-Quota).
     pub fn per_ip<Q>(limiter: Limiter, quota: Q) -> Result<Self, Error>
     where
         Q: TryInto<Quota>,
@@ -240,9 +239,10 @@ impl RateLimitLayer {
     /// - The requests of one key are admitted in the order in which they came, and no faster than the
     ///   quota allows. A request within its limits does not wait, unless others wait for the same key.
     ///   Over a remote store, requests that are decided at the same time may pass each other.
-    /// - A request whose units would come back after `max`, behind those of the requests that wait for the
-    ///   same key, is denied at once. `Retry-After` is the time until its turn. Example: of 100 requests under
-    ///   `20/s` that may wait for 2 s, 20 pass at once, 20 after 1 s, 20 after 2 s, and 40 are denied at once.
+    /// - A request whose turn would come after `max` is denied at once. Its turn is when its units come back,
+    ///   after the units of the requests that wait for the same key. `Retry-After` is the time until its turn.
+    ///   Example: of 100 requests under `20/s` that may wait for 2 s, 20 pass at once, 20 after 1 s, 20 after 2
+    ///   s, and 40 are denied at once.
     /// - A request that waits is denied later only if its turn comes late by more than an eighth of `max`,
     ///   because other processes, checks that do not wait, or a slow store have delayed it.
     /// - Under a [sliding counter](crate::Algorithm::SlidingCounter), the time of a turn is an estimate for
@@ -302,7 +302,7 @@ impl RateLimitLayer {
     ///
     /// The layer completes the response:
     ///
-    /// - The status is that of the [`Rejection`], unless the closure has chosen one.
+    /// - The [`Rejection`] sets the status, unless the closure has chosen one.
     ///   A status 200 is replaced, because it is the default of responses, and because a client
     ///   reads a denial with status 200 as a success.
     /// - `Retry-After` and the rate limit [`Headers`] are added. They replace headers of the same
@@ -376,8 +376,8 @@ impl RateLimitLayer {
         self.with(|decider| decider.on_decision = Some(Arc::new(on_decision)))
     }
 
-    /// Replaces the rules and settings of a service by those of this layer: for rules that are read again
-    /// while the service runs. Requests in flight end under the rules with which they began.
+    /// Replaces the rules and settings of a service by the rules and settings of this layer: for rules that are
+    /// read again while the service runs. Requests in flight end under the rules with which they began.
     ///
     /// It costs two atomic operations, so a wrapper can call it before each request.
     ///

@@ -105,10 +105,7 @@ where
 
 impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.kind {
-            BodyKind::Denial { .. } => "ResponseBody(denial)",
-            BodyKind::Inner { .. } => "ResponseBody(inner)",
-        })
+        f.debug_struct("ResponseBody").finish_non_exhaustive()
     }
 }
 
@@ -168,7 +165,7 @@ impl From<String> for DenialBody {
 mod tests {
     use super::*;
 
-    /// The expected sizes are those of a body that can hold only the document of a denial.
+    /// The expected sizes are for a body that can hold only the document of a denial.
     #[test]
     fn a_denial_of_the_application_does_not_enlarge_the_body() {
         let document = size_of::<Option<Bytes>>() + size_of::<usize>();

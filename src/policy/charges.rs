@@ -186,7 +186,7 @@ fn are_one(one: &Charge<'_>, other: &Charge<'_>) -> bool {
     one.is_same_line(other) && !have_two_quotas(one, other)
 }
 
-/// Returns whether the quota of one charge is its own, and differs from that of the other. A quota that
+/// Returns whether the quota of one charge is its own, and differs from the quota of the other. A quota that
 /// changes between two charges makes no such difference.
 fn have_two_quotas(one: &Charge<'_>, other: &Charge<'_>) -> bool {
     let owns = (one.owns_quota(), other.owns_quota());

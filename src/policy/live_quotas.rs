@@ -46,7 +46,7 @@ struct InForce {
 
 /// The quotas of keys, with their ends by the clock of the table. `benches/check.rs` (key quotas) shows the cost of
 /// a search.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct KeyTable {
     clock: SystemClock,
     lines: HashMap<Key, KeyLine>,
@@ -152,12 +152,6 @@ impl LiveQuotas {
 
     fn in_force(&self) -> InForce {
         InForce::clone(&self.in_force.load())
-    }
-}
-
-impl Default for KeyTable {
-    fn default() -> Self {
-        Self { clock: SystemClock::new(), lines: HashMap::new() }
     }
 }
 

@@ -61,7 +61,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// Returns an error if the name does not have this form, or if the text is not that of a
+    /// Returns an error if the name does not have this form, or if the text is no
     /// [quota](Quota#impl-FromStr-for-Quota).
     pub fn new<Q>(name: &str, quota: Q) -> Result<Self, Error>
     where
@@ -196,7 +196,7 @@ impl Policy {
         format!("{} {quota}", self.name())
     }
 
-    /// Returns how the decisions of this policy on [trial](Charge::trial) compare with those of the live
+    /// Returns how the decisions of this policy on [trial](Charge::trial) compare with the decisions on live
     /// charges, over all limiters of this process since the policy was created.
     #[must_use]
     pub fn trial_counts(&self) -> TrialCounts {
@@ -279,9 +279,9 @@ pub struct Charge<'p> {
     enforcement: Enforcement,
     /// `None` if the caller has set none.
     on_failure: Option<OnFailure>,
-    /// True if the quota is that of this charge, and not the policy's.
+    /// True if the quota is this charge's own, and not the policy's.
     has_own_quota: bool,
-    /// True if the quota is the one that was set for the key.
+    /// True if the quota was set for the key.
     has_key_quota: bool,
     /// True if the quota is a [part](Self::with_part) of the quota in force.
     is_part: bool,
@@ -409,8 +409,8 @@ impl<'p> Charge<'p> {
     /// looser limit would admit, which a [shadow](Self::shadow) cannot show. Give it a policy of its own:
     /// under the policy and key of a live charge, both spend the same units.
     ///
-    /// If the check is admitted, the units are in the [`Receipt`](crate::decision::Receipt), and are refunded and
-    /// settled with those of the other charges. The units of a denied check stay spent.
+    /// If the check is admitted, the units are in the [`Receipt`](crate::decision::Receipt), and are refunded
+    /// and settled with the units of the other charges. The units of a denied check stay spent.
     /// [`Policy::trial_counts`] compares the trial with the live charges, and
     /// [`guide::trials`](crate::guide::trials) says when to use which.
     ///
@@ -470,7 +470,7 @@ impl<'p> Charge<'p> {
         &self.key
     }
 
-    /// Returns the quota when the charge was made: that of the [key](Policy::set_key_quota), or of
+    /// Returns the quota when the charge was made: of the [key](Policy::set_key_quota), or of
     /// [`with_quota`](Self::with_quota), or of the policy.
     #[must_use]
     pub fn quota(&self) -> &Quota {
@@ -530,7 +530,7 @@ impl<'p> Charge<'p> {
             && self.key == other.key
     }
 
-    /// Returns whether the quota is [its own](Self::with_quota), and not that of the policy. It is `None` for the
+    /// Returns whether the quota is [its own](Self::with_quota), and not the policy's. It is `None` for the
     /// quota of the [key](Policy::set_key_quota).
     pub(super) fn owns_quota(&self) -> Option<bool> {
         (!self.has_key_quota).then_some(self.has_own_quota)

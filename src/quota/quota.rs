@@ -153,7 +153,7 @@ impl Quota {
     /// another one is set.
     ///
     /// The store counts the units with [`Algorithm::SlidingLog`] over the expiry. The
-    /// [guide](crate::guide::concurrency) has more.
+    /// [guide](crate::guide::concurrency) describes the details.
     ///
     /// ```
     /// use std::time::Duration;
@@ -511,7 +511,7 @@ mod tests {
 
     #[cfg(feature = "redis")]
     #[test]
-    fn the_parameter_is_that_of_the_algorithm() {
+    fn the_parameter_belongs_to_the_algorithm() {
         for (text, parameter) in [
             ("9/s", 0),
             ("9/s sliding-buckets(7)", 7),

@@ -133,8 +133,8 @@ fn no_algorithm(word: &str) -> Mistake<'_> {
     Mistake::Word { word, why: "is not an algorithm", nearest }
 }
 
-/// Returns the candidate that `word` is most likely to mean: the one with the fewest different letters, if at most a
-/// third of them differ. The case of the letters and `_` for `-` make no difference.
+/// Returns the candidate that `word` is most likely to mean: the candidate with the fewest different letters,
+/// if at most a third of them differ. The case of the letters and `_` for `-` make no difference.
 fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let word = word.to_ascii_lowercase().replace('_', "-");
     let changes = candidates.into_iter().map(|other| (distance(&word, other), other));

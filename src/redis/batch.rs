@@ -1,7 +1,7 @@
 //! Batches: checks that arrive while a call is in flight share the next one.
 //!
 //! If no call is in flight in its slot, a check is sent at once, alone. Checks that arrive while a call is in
-//! flight wait in the [queue](SlotQueue) of the slot. A [`Batch`] of them is sent when that call has ended, when
+//! flight wait in the [queue](SlotQueue) of the slot. A batch of them is sent when that call has ended, when
 //! there are enough of them for a second call beside it, or when it takes too long. One call of the script then
 //! decides them one by one, in the order of their arrival. So the busier the server is, the less each check
 //! costs it.
@@ -199,7 +199,7 @@ impl Batcher {
         let queue = match by_slot.entry(slot) {
             Entry::Vacant(entry) => {
                 entry.insert(SlotQueue::new(Instant::now()));
-                return Start::Alone(self.call_in_flight(slot));
+                return Start::Alone(CallInFlight { batcher: self.clone(), slot });
             }
             Entry::Occupied(entry) => entry.into_mut(),
         };
@@ -221,11 +221,7 @@ impl Batcher {
         }
         // A task that cannot run is dropped at once, and its drop locks the queues.
         drop(queues);
-        runtime.spawn(self.call_in_flight(slot).run_batch());
-    }
-
-    fn call_in_flight(&self, slot: u16) -> CallInFlight {
-        CallInFlight { batcher: self.clone(), slot }
+        runtime.spawn(CallInFlight { batcher: self.clone(), slot }.run_batch());
     }
 
     /// Changes the queue of a slot, which is dropped when it is empty and no call is in flight.

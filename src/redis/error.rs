@@ -82,7 +82,7 @@ impl Failure {
     }
 
     /// Returns the policies of the key that holds something else than the state of a limit, if one does:
-    /// one policy, if the server has named the key, and otherwise those of the check.
+    /// one policy, if the server has named the key, and otherwise the policies of the check.
     pub(super) fn policies_of_foreign_key(&self, check: &WireCheck) -> Option<String> {
         let Self::ServerError(error) = self else { return None };
         if !matches!(code_of(error), "WRONGTYPE" | FOREIGN_KEY | FAILED_SCRIPT) {
@@ -105,8 +105,8 @@ impl Failure {
         matches!(self, Self::ServerError(error) if error.kind() == Cause::Server(Server::NoScript))
     }
 
-    /// Returns whether the server refused the request, and will refuse it until its settings or those
-    /// of the store are changed.
+    /// Returns whether the server refused the request, and will refuse it until its settings or the store's are
+    /// changed.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self, Self::ServerError(_) | Self::NotOurs)
             && self.redirect().is_none()
@@ -205,7 +205,7 @@ impl From<Failure> for Error {
             }
             Failure::NotOurs => Self::new(
                 ErrorKind::Protocol,
-                "the reply is not that of the limiter's script: something between here and Redis \
+                "the reply is not from the limiter's script: something between here and Redis \
                  answers in its place",
             ),
             Failure::TimedOut(Effect::None) => Self::new(

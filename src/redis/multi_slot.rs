@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use tokio::{sync::oneshot, task::JoinSet, time::Instant};
 
 use super::{
@@ -27,7 +27,7 @@ const MAX_DENIAL_WAIT: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 ///
-/// Returns an error if a call fails. The error's [`effect`](Error::effect) is that of the whole request.
+/// Returns an error if a call fails. The error has the [`effect`](Error::effect) of the whole request.
 pub(super) async fn execute(
     batcher: &Batcher,
     check: WireCheck,
@@ -65,22 +65,22 @@ type Calls = JoinSet<(usize, Result<StoreReply, Failure>)>;
 
 impl SlotGroups {
     fn new(batcher: &Batcher, check: WireCheck, options: CallOptions) -> Self {
-        let mut slots: Vec<((bool, u16), SmallVec<[WireCharge; 3]>)> = Vec::new();
+        let mut groups: Vec<SlotGroup> = Vec::new();
         for charge in check.into_charges() {
-            let slot = (charge.is_trial(), batcher.backend().slot(&charge));
-            match slots.iter_mut().find(|(other, _)| *other == slot) {
-                Some((_, charges)) => charges.push(charge),
-                None => slots.push((slot, SmallVec::from_iter([charge]))),
+            let slot = batcher.backend().slot(&charge);
+            let is_trial = charge.is_trial();
+            let mut known = groups.iter_mut();
+            match known.find(|group| group.slot == slot && group.is_trial == is_trial) {
+                Some(group) => group.check.push(charge),
+                None => groups.push(SlotGroup {
+                    slot,
+                    is_trial,
+                    check: WireCheck::new(smallvec![charge]),
+                    replies: SmallVec::new(),
+                }),
             }
         }
-        slots.sort_by_key(|(slot, _)| *slot);
-        let groups = slots.into_iter().map(|((is_trial, slot), charges)| SlotGroup {
-            slot,
-            is_trial,
-            check: WireCheck::new(charges),
-            replies: SmallVec::new(),
-        });
-        let groups = groups.collect();
+        groups.sort_by_key(|group| (group.is_trial, group.slot));
         Self { batcher: batcher.clone(), options, groups, time: Timestamp::default() }
     }
 

@@ -96,7 +96,7 @@ mod tests {
     /// A change of the script is a change for every running instance: old and new ones share keys
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
-    fn the_script_is_the_one_that_was_meant() {
-        assert_eq!(*SHA, "11436bf6b90c5e2f5d60f563b92f98e72d2b4fd7");
+    fn the_script_has_the_known_digest() {
+        assert_eq!(*SHA, "9e7d0b9c2d2a7e493000f04f18426663d598f23d");
     }
 }

@@ -2,8 +2,8 @@
 //! both formats.
 //!
 //! The names of keys in the database are `{prefix}:{<hash or tag>}:<policy>:<algorithm and layout>`. In a cluster
-//! the part in braces decides the slot. So the standings of a key under all policies share a slot, as do those
-//! of all keys with the same [tag](Key::tagged).
+//! the part in braces decides the slot. So the standings of a key under all policies share a slot, and so do
+//! all keys with the same [tag](Key::tagged).
 
 use std::{borrow::Cow, io::Write};
 
@@ -171,12 +171,13 @@ impl WireCharge {
 }
 
 fn flags(charge: &Charge<'_>) -> u8 {
-    u8::from(!charge.is_live()) * NOT_LIVE
-        | u8::from(charge.is_lease()) * LEASE
-        | u8::from(charge.is_trial()) * TRIAL
+    let not_live = u8::from(!charge.is_live()) * NOT_LIVE;
+    let lease = u8::from(charge.is_lease()) * LEASE;
+    let trial = u8::from(charge.is_trial()) * TRIAL;
+    not_live | lease | trial
 }
 
-/// The number of bytes of the longest line, which is that of a refund.
+/// The number of bytes of the longest line, which is the line of a refund.
 const MAX_LINE_BYTES: usize = 2 + 10 * 8;
 
 /// The charges of one check, or of another operation. Shadows and trials come after the live charges.
@@ -222,6 +223,11 @@ impl WireCheck {
 
     pub(super) fn charges(&self) -> &[WireCharge] {
         &self.charges
+    }
+
+    /// Appends a charge. It is not live if the one before it is not.
+    pub(super) fn push(&mut self, charge: WireCharge) {
+        self.charges.push(charge);
     }
 
     pub(super) fn into_charges(self) -> SmallVec<[WireCharge; 3]> {
@@ -448,7 +454,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_those_of_the_cluster_specification() {
+    fn slots_follow_the_cluster_specification() {
         assert_eq!(slot(b"p:{123456789}:x"), 0x31c3);
         assert_eq!(slot(b"p:{foo}:x"), 12_182);
     }
@@ -460,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_that_of_the_specification() {
+    fn base64_follows_the_specification() {
         let text = |bytes: &[u8]| {
             let mut text = KeyName::new();
             push_base64(&mut text, bytes);

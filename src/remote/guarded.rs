@@ -1,5 +1,4 @@
-//! The guarded store: the path of a request to a remote store and back. The steps are those of
-//! [`Guarded::send`].
+//! The guarded store: the path of a request to a remote store and back. [`Guarded::send`] lists the steps.
 //!
 //! A step that does not wait is a function and no future. Only a request that waits for the store owns its
 //! charges, and it returns them with the reply.

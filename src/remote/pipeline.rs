@@ -131,7 +131,7 @@ impl Pipeline {
         self.guarded.store.node(charge)
     }
 
-    /// Ends the leases, also those of a store with leases of its own: refunds the units in stock, and
+    /// Ends the leases, also in a store with leases of its own: refunds the units in stock, and
     /// leases no more.
     pub(crate) async fn close(&self) -> Result<(), Error> {
         if let Some(leases) = &self.leases {

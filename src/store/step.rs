@@ -81,7 +81,7 @@ pub type StateId = [u8; 16];
 #[derive(Debug)]
 pub struct Step {
     operation: Operation,
-    /// The charges of the request. Those of a refund are in its receipt.
+    /// The charges of the request. The charges of a refund are in its receipt.
     charges: Vec<Charge<'static>>,
     source: Source,
     /// The names of all states, each once.
@@ -120,7 +120,7 @@ impl Step {
     ///   [`Local`](Source::Local) otherwise. A shared one counts each charge by
     ///   [`Quota::counted`](crate::Quota::counted), so it has the trait
     ///   [`counts_leases`](super::Traits::counts_leases).
-    /// - `secret` is that of the [names](Self::ids). All processes that share the states need the same.
+    /// - `secret` is the secret of the [names](Self::ids). All processes that share the states need the same.
     #[must_use]
     pub fn new(request: Request<'_>, source: Source, secret: [u64; 2]) -> Self {
         let counted = |charge: &Charge<'_>| {
@@ -167,8 +167,8 @@ impl Step {
     ///
     /// # Errors
     ///
-    /// An error of the kind [`WrongType`](ErrorKind::WrongType) if some bytes are not those of a state, or
-    /// were written by another version. Nothing has changed then.
+    /// An error of the kind [`WrongType`](ErrorKind::WrongType) if some bytes are no state, or were written by
+    /// another version. Nothing has changed then.
     pub fn run<'b>(
         &self,
         time: Timestamp,

@@ -182,7 +182,7 @@ pub enum Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Returns the charges of the request. Those of a refund are in its receipt.
+    /// Returns the charges of the request. The charges of a refund are in its receipt.
     pub(crate) fn slice(self) -> &'a [Charge<'a>] {
         match self {
             Self::Acquire(charges)
@@ -195,7 +195,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the charges of the request, which for a refund are those of the receipt.
+    /// Returns the charges of the request, and for a refund the charges of its receipt.
     pub(crate) fn charges(self) -> impl Iterator<Item = &'a Charge<'a>> {
         let lines = match self {
             Self::Refund(receipt) => receipt.lines(),

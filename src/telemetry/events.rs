@@ -25,7 +25,7 @@ pub(crate) fn record_decision<'r>(
     compare_trials(decision);
 }
 
-/// Counts the verdict of each trial beside that of the live charges, if there are both.
+/// Counts the verdict of each trial beside the verdict of the live charges, if there are both.
 fn compare_trials(decision: &Decision<'_>) {
     if decision.outcomes().any(|outcome| outcome.charge().is_trial()) {
         let has_live = decision.outcomes().any(|outcome| outcome.charge().is_live());
@@ -101,10 +101,11 @@ reports! { feature "tracing";
         decision: &Decision<'_>,
         route: impl FnOnce() -> Option<&'r str>,
     ) {
-        let refused = |outcome: &Outcome<'_>| outcome.kind() == OutcomeKind::WouldDeny;
         let outcome = match decision {
             Decision::Denied(denied) => denied.binding(),
-            Decision::Allowed(allowed) => allowed.outcomes().find(refused),
+            Decision::Allowed(allowed) => {
+                allowed.outcomes().find(|it| it.kind() == OutcomeKind::WouldDeny)
+            }
         };
         if let Some(outcome) = outcome
             && tracing::enabled!(target: "plimsoll", tracing::Level::INFO)
@@ -159,7 +160,7 @@ fn denied(outcome: Outcome<'_>, decision: &Decision<'_>, route: Option<&str>, su
     let (standing, source) = (outcome.standing(), decision.source());
     let (policy, cost, key) =
         (outcome.charge().policy().name(), outcome.charge().cost(), outcome.charge().key());
-    // The fallback decides by the share of this process, so there the used units are those of the share.
+    // The fallback decides by the share of this process, so the used units count against the share.
     let share = (source == Source::Fallback).then(|| standing.limit());
     let limit = share.map_or(standing.limit(), |_| outcome.charge().quota().capacity());
     let used = standing.limit().saturating_sub(standing.remaining());

@@ -39,9 +39,9 @@ pub fn at(path: &Path) -> Command {
     command
 }
 
-/// Builds an example as it is now, and returns its path. `options` select the package and its features: the
-/// same ones as those of the tests, so that little is compiled. `PLIMSOLL_BUILD` has the options of tests that
-/// were built with others.
+/// Builds an example as it is now, and returns its path. `options` select the package and its features. They
+/// are the same as for the tests, so that little is compiled. `PLIMSOLL_BUILD` replaces them if the tests were
+/// built with others.
 pub fn build(name: &str, options: &[&str]) -> PathBuf {
     let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut build = Command::new(cargo);

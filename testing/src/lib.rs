@@ -34,7 +34,7 @@ pub use self::{
     fixture::{CaseCounts, Watched, memory, now, wrapped_memory},
 };
 
-/// Runs the contract of every store, and that of the [layer](delays) over it.
+/// Runs the contract of every store, and the contract of the [layer](delays) over it.
 #[macro_export]
 macro_rules! store_contract {
     ($store:ident, $make:path) => {

@@ -51,7 +51,7 @@ impl Postgres {
 
     /// Runs the server, again after [`kill`](Self::kill).
     pub fn run(&mut self) {
-        // The processes of the one that was killed may still hold its memory.
+        // Processes of the killed server may still hold its memory.
         for _ in 0..50 {
             if self.try_run() {
                 return;

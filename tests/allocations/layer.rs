@@ -1,5 +1,5 @@
-//! With the embedded store a request costs no allocation but those of the headers it is answered
-//! with, and a denial one more for its document.
+//! With the embedded store, a request allocates only the headers of its response, and a denial also its
+//! document.
 
 use std::{
     convert::Infallible,

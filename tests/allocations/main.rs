@@ -1,5 +1,5 @@
-//! Allocations of requests, checks and keys. The allocator counts those of all threads, so each test runs
-//! alone.
+//! Allocations of requests, checks and keys. The allocator counts the allocations of all threads, so each test
+//! runs alone.
 
 mod by;
 mod delay;

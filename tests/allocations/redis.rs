@@ -46,7 +46,7 @@ async fn allocations_of_queued(limiter: &Limiter, policy: &Policy) -> usize {
             assert!(futures_util::poll!(check).is_pending());
         }
         assert!(first.await.expect("an answer").is_allowed());
-        // The task of the batch sends it, and that of the connection writes it.
+        // The task of the batch sends it, and the task of the connection writes it.
         yield_now().await;
         yield_now().await;
         counts.push(region.change().allocations.div_ceil(QUEUED));

@@ -114,7 +114,7 @@ fn lease() {
         let uneven = millis(1) + Duration::from_micros(1);
         refused(minute.leased(uneven), &["lease is 1.001ms", "a whole number of milliseconds"]);
 
-        // Of half a second a tenth is 50 ms, and a tenth is rounded down.
+        // A tenth of half a second is 50 ms, and a tenth is rounded down.
         assert!(quota(millis(500)).leased(millis(50)).is_ok());
         refused(quota(millis(500)).leased(millis(51)), &["lease is 51ms", "1 ms to 50ms", tenth]);
         refused(quota(millis(519)).leased(millis(52)), &["lease is 52ms", "1 ms to 51ms", tenth]);

@@ -104,7 +104,7 @@ fn the_first_of_equal_outcomes_binds() {
 
 /// A receipt that was stored refunds what the charge has spent, and has what the first one had.
 #[test]
-fn a_restored_receipt_is_the_one_that_was_stored() {
+fn a_restored_receipt_equals_the_stored_receipt() {
     let tokens = policy("tokens", "9/min");
     let limiter = limiter();
     let decision = limiter.check_now(tokens.charge("alice", 8)).expect("the store answers");

@@ -584,10 +584,10 @@ impl Model {
         (allowed, limit - used)
     }
 
-    /// Returns the entry to evict: the one of the largest class whose last check is the longest ago.
-    /// The new key counts as a member of its class. Of two classes of equal size, the one that has
-    /// spent less is taken. The classes of the keys that are shut out come first if they have more than
-    /// half of all entries together, and last otherwise.
+    /// Returns the entry to evict: in the largest class, the entry whose last check is the longest ago. The new
+    /// key counts as a member of its class. Of two classes of equal size, the class that has spent less is
+    /// taken. The classes of the keys that are shut out come first if they have more than half of all entries
+    /// together, and last otherwise.
     fn victim(&self) -> usize {
         let shut_out = self.entries.iter().filter(|entry| entry.class >= SHUT_OUT).count();
         let is_above_half = 2 * shut_out > self.entries.len() + 1;
@@ -603,7 +603,7 @@ impl Model {
     }
 }
 
-/// Every decision and every eviction is the one that the rule says.
+/// Every decision and every eviction follows the rule.
 #[test]
 fn the_largest_class_gives_up_the_entry_that_was_checked_first() {
     let seed = seed::seed("the_largest_class");

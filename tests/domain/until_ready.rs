@@ -157,7 +157,7 @@ async fn charges_in_any_order_do_not_lock_each_other_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_holds_nobody_up() {
+async fn a_caller_that_gives_up_holds_no_other_up() {
     let (limiter, policy) = (limiter(), policy("p", "1/s"));
     let mut tasks: Vec<_> = (0..20)
         .map(|_| {

@@ -111,8 +111,8 @@ async fn no_event_has_a_key_or_an_address() {
     }
 }
 
-/// An event says which store has decided. While the store is down, the used units are those of the share of
-/// this process, and not of the whole limit.
+/// An event says which store has decided. While the store is down, the used units count against the share of
+/// this process, and not against the whole limit.
 #[tokio::test]
 async fn the_source_of_a_denial() {
     let log = Log::default();

@@ -1,5 +1,4 @@
-//! A cluster of which one primary is dead, frozen, or replaced by its replica. It is the one with the
-//! most of the keys.
+//! A cluster in which the primary with most of the keys is dead, frozen, or replaced by its replica.
 
 use std::{cell::RefCell, process::Command};
 

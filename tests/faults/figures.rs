@@ -70,7 +70,7 @@ impl Figures {
         for sample in server.iter().filter(|sample| sample.status == 200) {
             admitted[sample.key as usize] += 1;
         }
-        // What comes back in the few seconds of a run is less than one unit.
+        // In the few seconds of a run, less than one unit comes back.
         let beyond =
             |bound: u64| admitted.iter().map(|units: &u64| units.saturating_sub(bound)).sum();
         let fell_back = |sample: &&Sample| sample.source == "fallback";

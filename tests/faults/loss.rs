@@ -15,7 +15,7 @@ use plimsoll_testing::servers::Server;
 
 /// The share that is lost, in percent.
 const PERCENT: &str = "PLIMSOLL_TEST_LOSS";
-/// The network namespace in which nothing may be dropped: that of the machine.
+/// The network namespace of the machine, in which nothing may be dropped.
 const OUTSIDE: &str = "PLIMSOLL_TEST_OUTSIDE";
 
 fn namespace() -> PathBuf {

@@ -32,7 +32,7 @@ const RATE: u64 = 50;
 const MAX_WAIT: Duration = Duration::from_secs(1);
 /// The deadline of a check, and what timers add.
 const DEADLINE: Duration = Duration::from_millis(60);
-/// The longest time without a turn: that of the fallback, a deadline, and what timers add.
+/// The longest time without a turn: a turn of the fallback, a deadline, and the delay of timers.
 const MAX_GAP: Duration = Duration::from_millis(200);
 const WINDOW: Duration = Duration::from_secs(1);
 

@@ -7,7 +7,7 @@ use plimsoll::{
     cost,
     key::Identity,
     route,
-    rule::Tiers,
+    rule::{Rules, Tiers},
 };
 
 fn parts(request: http::request::Builder) -> Parts {
@@ -40,7 +40,7 @@ fn headers_and_tokens() {
     }
 }
 
-/// With a second value a client must not choose another budget than that of its key.
+/// A second value must not give a client another budget than its key has.
 #[test]
 fn a_header_with_several_values_does_not_reach_the_next_extractor() {
     let anonymous = known(Key::ANONYMOUS);
@@ -79,7 +79,7 @@ fn names_of_accounts() {
     {
         assert_eq!(Key::from_name(one), Key::from_name(other), "{one} {other}");
     }
-    // What the docs say is not done.
+    // As the docs say, these names stay different.
     for (one, other) in [
         ("\u{e9}", "e\u{301}"),
         ("da\u{200b}ve", "dave"),
@@ -130,10 +130,18 @@ fn values() {
 #[test]
 fn tiers_fall_to_a_default() {
     let policy = |name, limit| Policy::new(name, Quota::per_minute(limit)).unwrap();
-    let tiers = Tiers::<&str>::new(policy("free", 1)).tier("paid", policy("paid", 2));
-    assert_eq!(tiers.policy(Some("paid")).name(), "paid");
-    assert_eq!(tiers.policy(Some("Paid")).name(), "free");
-    assert_eq!(tiers.policy::<str>(None).name(), "free");
+    let tiers = Tiers::<String>::new(policy("free", 1)).tier("paid", policy("paid", 2));
+    let tier = |parts: &Parts| Some(parts.headers.get("tier")?.to_str().ok()?.to_owned());
+    let rules = Rules::new(tiers.rule(tier, by::constant("all")));
+    let chosen = |request| {
+        let request = parts(request);
+        let charges = rules.charges(&request).unwrap().charges;
+        charges[0].policy().name().to_owned()
+    };
+    assert_eq!(chosen(Request::get("/").header("tier", "paid")), "paid");
+    assert_eq!(chosen(Request::get("/").header("tier", "Paid")), "free");
+    assert_eq!(chosen(Request::get("/").header("tier", "gold")), "free");
+    assert_eq!(chosen(Request::get("/")), "free");
 }
 
 #[test]

@@ -61,7 +61,7 @@ const PROXIES: [&str; 3] = ["10.0.0.0/8", "192.168.7.1", "fd00::/8"];
 #[test]
 fn x_forwarded_for() {
     let xff = ClientIp::x_forwarded_for(PROXIES).unwrap().ipv6_prefix(128).unwrap();
-    // What it is, the peer, the lines, who it is.
+    // The case, the peer, the lines of the header, and the client.
     let table: &[(&str, &str, &[&str], &str)] = &[
         ("no header", "10.0.0.1", &[], "10.0.0.1"),
         ("one hop", "10.0.0.1", &["203.0.113.9"], "203.0.113.9"),

@@ -187,7 +187,7 @@ fn per_route() {
     };
     assert_eq!(count("GET", "/search", 15), 10);
     assert_eq!(count("POST", "/login", 5), 3);
-    // What was denied spent nothing of the overall limit: 60 - 13.
+    // Denied requests spent nothing of the overall limit: 60 - 13.
     assert_eq!(count("GET", "/", 60), 47);
     let reply = example.get("/search");
     assert_eq!(reply.status, 429);

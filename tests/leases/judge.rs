@@ -13,8 +13,8 @@ impl Judge {
         self.uses.push((after, before, units));
     }
 
-    /// Returns the number of units, and the most that were surely used in one trailing window: those
-    /// of which both stamps lie inside.
+    /// Returns the number of units, and the most that were surely used in one trailing window. A unit surely is
+    /// if both of its stamps lie inside.
     pub(crate) fn fullest_window(mut self, window: u64) -> (u64, u64) {
         self.uses.sort_unstable();
         let (mut total, mut inside, mut fullest) = (0, 0, 0);

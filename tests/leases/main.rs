@@ -19,7 +19,7 @@ use self::{
 /// The number of processes.
 const PROCESSES: usize = 6;
 
-/// The process with a bad connection, and the one that is frozen. The last two are killed.
+/// The process with a bad connection, and the process that is frozen. The last two are killed.
 const DISTANT: usize = 0;
 const FROZEN: usize = 1;
 

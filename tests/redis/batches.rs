@@ -396,7 +396,7 @@ async fn a_call_that_hangs_delays_no_other_check() {
     let policy = policy("stuck", "100/h");
     let _ = limiter.check(policy.charge("warm", 1)).await.expect("an answer");
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    // Whether a silent connection has died is tested in a task, one for each.
+    // One task for each connection tests whether a silent connection has died.
     let most = alive() + 2;
     let frozen = Frozen::freeze(&[&server]);
     let hasty = |_| {

@@ -38,7 +38,7 @@ impl ServerClock {
         ]
     }
 
-    /// Sets the clock of the server this far ahead of that of the machine.
+    /// Sets the clock of the server this far ahead of the clock of the machine.
     fn set(&self, ahead: Duration) {
         // Renamed, so that the server never finds it empty.
         let new = self.offset.with_extension("new");
@@ -67,7 +67,7 @@ async fn check(limiter: &Limiter, policy: &Policy) -> Result<(), Duration> {
 }
 
 /// An hour forward and back, as a machine does whose clock was wrong. A step forward admits one more limit.
-/// After the step back, the wait is that of the window, and not an hour.
+/// After the step back, the wait is one window, and not an hour.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_clock_of_the_server_is_set_an_hour_forward_and_back() {
     let clock = ServerClock::new();

@@ -72,7 +72,8 @@ async fn a_refund_of_the_newest_record_after_one_of_an_earlier_record() {
     assert_eq!(shared.remaining(&policy).await, 10_000 - 550);
 }
 
-/// The wait in the reply to a refund is that of the oldest record that has units left, also if there are later ones.
+/// The wait in the reply to a refund follows the oldest record that has units left, even if there are later
+/// ones.
 #[tokio::test]
 async fn the_standing_after_a_refund_of_the_oldest_record() {
     let shared = Shared::start().await;
@@ -200,9 +201,9 @@ async fn refunds(
     refunds
 }
 
-/// Refunds at the very edge of a record or a debt are those of the embedded store.
+/// Refunds at the very edge of a record or a debt are the same as in the embedded store.
 #[tokio::test]
-async fn refunds_at_an_edge_are_those_of_the_embedded_store() {
+async fn refunds_at_an_edge_are_the_same_as_in_the_embedded_store() {
     use Step::{Charge, Refund};
     const END: u64 = 10 * SECOND;
     let shared = Shared::start().await;

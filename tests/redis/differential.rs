@@ -125,8 +125,8 @@ struct Pair {
     clock: ManualClock,
 }
 
-/// A policy of the shared store, and that of the embedded one: without a lease, under the quota by
-/// which the shared one counts.
+/// A policy of the shared store, and its twin of the embedded store: without a lease, under the quota by which
+/// the shared store counts.
 struct Twins {
     ours: Policy,
     theirs: Policy,

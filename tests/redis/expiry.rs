@@ -233,7 +233,8 @@ async fn a_log_lives_as_long_as_its_first_charge_after_a_block() {
     assert!(is_over || lives as i128 >= after as i128, "{lives} of {after} ms");
 }
 
-/// The first charge after a block removes its header: the state is that of a key that was never blocked.
+/// The first charge after a block removes its header: the state is the same as if the key had never been
+/// blocked.
 #[tokio::test]
 async fn a_charge_after_a_block_leaves_no_header() {
     let server = Server::start();

@@ -43,7 +43,7 @@ const QUOTA: &str = "20 concurrent expires(8s)";
 const EXPIRY: Duration = Duration::from_secs(8);
 /// The number of requests of all processes that are answered with status 200.
 const REQUESTS: u64 = 100_000;
-/// The clients of each process. Those of all processes are more than the units.
+/// The clients of each process. All processes together have more clients than units.
 const CLIENTS: u64 = 12;
 
 /// Adds a request to the set of its process, and returns the size of all sets: the requests in flight, which

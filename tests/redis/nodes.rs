@@ -91,8 +91,8 @@ impl Meter {
         samples.iter().copied().filter(|it| it.start >= since && matches(it)).collect()
     }
 
-    /// Waits until Redis has decided the last 34 checks of a node: those of about 200 ms. Returns the time from `since` to the
-    /// first of them.
+    /// Waits until Redis has decided the last 34 checks of a node, which take about 200 ms. Returns the time from
+    /// `since` to the first of them.
     ///
     /// # Errors
     ///
@@ -230,8 +230,7 @@ async fn comes_back(meter: &Meter, what: &str) -> Result<(), String> {
     }
 }
 
-/// Every check depends on two nodes. The dead node is the one that is blamed, so checks of the other
-/// two are shared.
+/// Every check depends on two nodes. The dead node is blamed, so checks of the other two are shared.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checks_over_two_nodes_blame_the_dead_one() {
     on_a_calm_machine(async || {

@@ -250,7 +250,7 @@ async fn storm(config: impl AsyncFn() -> RedisConfig, name: &'static str) {
     let (most, admitted) = results.fold((0, 0), |sum, it| (sum.0.max(it.0), sum.1 + it.1));
     assert!(most <= HIGHEST && most > HIGHEST / 2, "{most} in flight");
     assert!(admitted > 50, "{admitted} admitted");
-    // No unit waits for its expiry, except those of checks whose answer nothing has awaited.
+    // No unit waits for its expiry, except units of checks whose answer nothing has awaited.
     becomes_free(&limiters[0], &jobs, HIGHEST, EXPIRY).await;
     let counts = tried.trial_counts();
     assert!(counts.allowed_by_both > 0 && counts.allowed_by_live_only > 0, "{counts:?}");
@@ -276,10 +276,10 @@ async fn mixed_checks_leak_nothing_on_a_cluster() {
     storm(config, "storm on a cluster").await;
 }
 
-/// Units that are released together, from logs of all lengths, are those that the embedded store releases one
-/// by one.
+/// Releasing units together, from logs of all lengths, releases the same units as the embedded store does one by
+/// one.
 #[tokio::test]
-async fn units_released_together_are_those_of_the_embedded_store() {
+async fn units_released_together_are_the_same_as_in_the_embedded_store() {
     let server = Server::start();
     let mut longest = 0;
     for (number, history) in seed::histories("units released together", 40).enumerate() {

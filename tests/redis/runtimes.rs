@@ -1,5 +1,4 @@
-//! Runtimes without timers, and stores that are used from another runtime than the one that made
-//! them.
+//! Runtimes without timers, and stores that are used from another runtime than their own.
 
 use std::{
     pin::pin,

@@ -22,7 +22,7 @@ fn assert_says(result: Result<RedisStore, Error>, kind: ErrorKind, place: &str, 
     for part in parts {
         assert!(text.contains(part), "{part:?} is not in: {text}");
     }
-    // The address is that of the server, without the user and the password.
+    // The address of the server, without the user and the password.
     let (_, address) = text.rsplit_once("; the server is ").expect("an address");
     assert!(address.contains("127.0.0.1:") && !text.contains("limiter:"), "{text}");
     assert!(!text.contains("password@"), "{text}");
@@ -162,7 +162,7 @@ async fn a_node_of_a_cluster_is_not_a_single_server() {
             RedisStore::connect_with(RedisConfig::url(node.url()).with_settings(patient())).await;
         assert_says(result, ErrorKind::Unsupported, "server", &["RedisConfig::cluster"]);
     }
-    // A node with all slots takes each check of one key, but not those of two.
+    // A node with all slots takes each check of one key, but not the checks of two.
     let alone = Server::start_with(&["--cluster-enabled", "yes"]);
     alone.ask::<()>("CLUSTER ADDSLOTSRANGE 0 16383");
     until("the cluster is up", || alone.ask::<String>("CLUSTER INFO").contains("cluster_state:ok"));
@@ -230,7 +230,7 @@ async fn a_primary_behind_sentinel_is_tried() {
 
 #[tokio::test]
 async fn an_old_server_is_refused() {
-    // What Redis 6.0 answers to SET .. PXAT, and Redis 5 to HELLO.
+    // Redis 6.0 answers so to SET .. PXAT, and Redis 5 to HELLO.
     for (answer, said) in [
         (&b"-SELFTEST SET ERR syntax error\r\n"[..], "syntax error"),
         (b"-SELFTEST SET @user_script: 96: ERR syntax error\r\n", "syntax error"),

@@ -172,7 +172,7 @@ async fn nodes_that_were_taken_out_are_forgotten() {
         }
         extra.ask::<()>("CLUSTER RESET SOFT");
     }
-    // What was learned of the slots is asked for again when a node is gone.
+    // The slots are asked for again when a node is gone.
     cluster.nodes[0].kill();
     for key in 0..10_u64 {
         let _ = limiter.check(policy.charge(key, 1)).await.map(drop);
@@ -200,7 +200,7 @@ pub(crate) fn keyslot(tag: &str) -> usize {
     usize::from(crc % 16_384)
 }
 
-/// Nodes that do not know their address leave it out. It is then that of the replying node.
+/// Nodes that do not know their address leave it out. The address of the replying node then applies.
 #[tokio::test]
 async fn nodes_that_leave_out_their_address() {
     let endpoint = ["--cluster-preferred-endpoint-type", "unknown-endpoint"];
@@ -320,7 +320,7 @@ async fn sentinel_promotes_a_replica_under_load() {
     eprintln!("service resumed {:?} after the promotion", promoted.elapsed());
     load.stop().await;
     load.report("a primary killed under load");
-    // What the replica had not received before the primary died may be admitted again.
+    // Units that the replica had not received before the primary died may be admitted again.
     assert!(load.admitted.load(SeqCst) <= 1_000);
     assert_healed(&limiter).await;
     guarded.replica.assert_all_keys_expire();

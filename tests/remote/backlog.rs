@@ -248,7 +248,7 @@ async fn a_refund_of_a_shadow_leaves_the_backlog() {
 /// The replay charges those units that would still count if the store had admitted them itself.
 #[tokio::test(start_paused = true)]
 async fn the_replay_charges_what_still_counts() {
-    // How much is admitted, when; how long that is ago when the store is back; what counts then.
+    // The units that are admitted, with their age when the store is back, and the units that count then.
     for (quota, instances, admissions, left) in [
         // From 22:13 to 23:50, and to five past midnight.
         ("100/d fixed-window", 1, [(100, 5_800), (0, 900)], 100),

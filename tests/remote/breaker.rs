@@ -39,7 +39,7 @@ async fn ten_rounds_of_failures_open_the_breaker() {
     for _ in 0..20 {
         join_all((0..8).map(|_| bench.check(policy.charge("alice", 1)))).await;
     }
-    // The one that opens it is the first of its round.
+    // The first call of its round opens the breaker.
     assert_eq!(bench.remote.calls() - before, 10 * 8);
 }
 

@@ -212,9 +212,9 @@ async fn invented_second_keys_cost_the_store_a_bounded_number_of_calls() {
     }
 }
 
-/// The second key waits longer than the one that the cache knows.
+/// The second key waits longer than the key that the cache knows.
 #[tokio::test]
-async fn a_wait_from_the_cache_is_that_of_all_charges() {
+async fn a_wait_from_the_cache_covers_all_charges() {
     let clock = ManualClock::at(START);
     let (limiter, _) = cached(&clock);
     let (second, day) = (policy("second", "1/s"), policy("day", "2/day"));

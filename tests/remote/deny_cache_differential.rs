@@ -102,7 +102,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 #[test]
-fn decisions_equal_those_of_the_store() {
+fn decisions_are_the_same_as_by_the_store() {
     let tally = CaseCounts::expecting(&[
         "answered from the cache",
         "answered from the cache, a higher cost than any before",
@@ -208,7 +208,7 @@ impl<'t> Play<'t> {
             Step::Check(lines, Fate::Abandoned) => {
                 let ours = self.abandoned(with.check(charges(&policies, lines))).await;
                 let theirs = without.check(charges(&policies, lines)).await.unwrap();
-                // What comes from the cache is at hand at once.
+                // An answer from the cache is there at once.
                 if let Some(ours) = ours {
                     self.same(lines, &ours.unwrap(), &theirs);
                 } else {

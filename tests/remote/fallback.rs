@@ -191,7 +191,7 @@ async fn an_idle_limiter_recovers() {
     bench.remote.set(Mood::Well);
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(bench.breaker(), BreakerStatus::Closed);
-    // What the fallback admitted has been charged to the store, too.
+    // The units that the fallback admitted have been charged to the store, too.
     assert_eq!(bench.left(&policy, "alice").await, 10);
 }
 

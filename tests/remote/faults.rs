@@ -170,7 +170,7 @@ async fn an_attacker_costs_the_server_next_to_nothing() {
         waits[waits.len() * 99 / 100],
     );
     assert_eq!(admitted, 5);
-    // What was admitted, the first denial, and a question a second.
+    // The admitted checks, the first denial, and a question a second.
     assert!(cost <= 5 + 1 + 1 + took.as_secs(), "{cost} in {took:?}");
     assert!(behaved.iter().all(|sample| sample.is_decided));
 }

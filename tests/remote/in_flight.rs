@@ -321,7 +321,7 @@ async fn units_in_flight_outlast_an_outage() {
     sleep(Duration::from_secs(2)).await;
     remote.set(Mood::Well);
     sleep(Duration::from_secs(10)).await;
-    assert_eq!(free().await, 1, "the second unit, and the one that the fallback has admitted");
+    assert_eq!(free().await, 1, "the second unit, and the unit of the fallback");
     drop((second, local));
     sleep(Duration::from_millis(50)).await;
     assert_eq!(free().await, 3);

@@ -285,7 +285,7 @@ async fn a_check_with_a_charge_that_is_not_leased_is_sent_wholly() {
     let requests = case.store.requests();
     assert_eq!(requests, vec!["acquire client+overall"; 50]);
     assert_eq!(case.limiter.status().leased_units, before);
-    // A key that is not busy costs one request for both, and a busy one none but those of renewals.
+    // If one key is not busy, both cost one request. If both are busy, there are only renewals.
     let both = [policy("second", LEASED), overall];
     let check = || both.each_ref().map(|policy| policy.charge("all", 1));
     assert_eq!(case.check(check()).await.source(), Source::Shared);
@@ -309,7 +309,7 @@ async fn a_denied_check_puts_the_leased_units_back() {
     assert_eq!(rest.expect("a standing").remaining(), Some(0));
     while case.check(client.charge("mallory", 1)).await.is_allowed() {}
     let before = case.limiter.status().leased_units;
-    assert!(before > 0, "those of the other policy");
+    assert!(before > 0, "the stock of the other policy");
     for is_down in [false, true] {
         if is_down {
             case.store.remote.set(Mood::Down);

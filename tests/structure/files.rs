@@ -39,8 +39,8 @@ const ABOVE_GUARDED: &[&str] = &["remote/leases", "remote/pipeline"];
 
 /// A file of `src/`, without its tests.
 struct Source {
-    /// Below `src`, such as `redis/wire`. That of `redis/mod.rs` is `redis`, and that of `lib.rs`, or of the
-    /// `main.rs` of a program without one, is empty.
+    /// The path below `src`, such as `redis/wire`. It is `redis` for `redis/mod.rs`, and empty for `lib.rs`, or for the
+    /// `main.rs` of a program without one.
     path: String,
     /// Without comments, with the texts of literals.
     code: String,
@@ -174,7 +174,7 @@ fn members(before: &str, rest: &str, paths: &mut BTreeSet<String>) -> usize {
     rest.len()
 }
 
-/// Reads the files of a crate by their paths below `root`, without those of tests.
+/// Reads the files of a crate by their paths below `root`, without files of tests.
 fn sources(root: &Path) -> BTreeMap<String, Source> {
     let mut found = Vec::new();
     super::files(root, &mut found);

@@ -1,4 +1,4 @@
-//! The page on guarantees: each witness exists, and its bounds are those of the README and of the proofs.
+//! The page on guarantees: each witness exists, and its bounds are the same as in the README and the proofs.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

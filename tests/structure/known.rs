@@ -19,7 +19,6 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
         "control/src",
         &[
             ("admin/api/session", "the operator of a request, for all endpoints"),
-            ("admin/api/trials", "one endpoint"),
             ("admin/config", "the public configuration of the page"),
             ("admin/page", "the files of the page, which are embedded"),
             ("admin/router", "the routes of the page, which are read together"),
@@ -32,9 +31,7 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("config/spec/within", "numbers with a range, for all tables of the file"),
             ("config/watch", "a task and its guard"),
             ("guide", "the pages of the guide"),
-            ("offenders/counts", "the counts, apart from the sketch that finds the keys"),
             ("offenders/offender", "a public type"),
-            ("overrides/tls", "the seam of a feature"),
         ],
     ),
     ("lookup/src", &[("telemetry", "the seam of two features")]),

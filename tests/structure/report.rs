@@ -77,7 +77,7 @@ fn amount(text: &str) -> f64 {
     text.replace(',', "").parse().unwrap_or_else(|_| panic!("{text:?} is no number"))
 }
 
-/// Fails if a number of the page is not that of the run, to half of its last digit.
+/// Fails if a number of the page differs from the run by more than half of its last digit.
 #[track_caller]
 fn assert_shown(shown: &str, value: f64, of: &str) {
     let decimals = shown.split_once('.').map_or(0, |(_, decimals)| decimals.len());
@@ -86,7 +86,7 @@ fn assert_shown(shown: &str, value: f64, of: &str) {
     assert!(!differs, "{of}: {shown} for {value}: run ./scripts/report --redraw");
 }
 
-/// The values beside the page are those of the page, so that neither is written by hand.
+/// The page and the values beside it agree, so that neither is written by hand.
 #[test]
 fn the_page_has_the_values_of_the_run() {
     let page = page();

@@ -64,7 +64,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // The keys of the shop are names of customers, which operators may see.
     let overrides = overrides.show_keys();
     let offenders = Offenders::new(OFFENDERS).show_keys();
-    offenders.share(&overrides);
     let decisions = offenders.clone();
     let limit = config.layer_with(&limiter, move |layer| {
         let decisions = decisions.clone();

@@ -124,7 +124,7 @@ impl Access {
         self
     }
 
-    /// Returns the operator who has sent the request.
+    /// Returns the [operator](Operator) who has sent the request.
     pub(super) fn operator(&self, parts: &Parts) -> Option<Operator> {
         match &self.0 {
             Kind::Custom(authenticate) => authenticate(parts),
@@ -132,7 +132,7 @@ impl Access {
         }
     }
 
-    /// Returns whether operators sign in with a token.
+    /// Returns whether [operators](Operator) sign in with a token.
     pub(super) fn has_tokens(&self) -> bool {
         matches!(self.0, Kind::Tokens(_))
     }

@@ -23,7 +23,7 @@ pub struct AdminConfig {
 }
 
 impl AdminConfig {
-    /// Creates a configuration for the policies and the limiter of these overrides.
+    /// Creates a configuration for the policies and the [limiter](Limiter) of these overrides.
     #[must_use]
     pub fn new(overrides: Overrides, offenders: Offenders, access: Access) -> Self {
         let (registry, limiter) = overrides.target();
@@ -39,8 +39,8 @@ impl AdminConfig {
         self
     }
 
-    /// Sets the name of this instance, such as that of the host. The page shows it. The default is the number
-    /// of the process.
+    /// Sets the name of this instance, such as the name of the host. The page shows it. The default is the
+    /// number of the process.
     #[must_use]
     pub fn instance(mut self, name: impl Into<String>) -> Self {
         self.instance = name.into();

@@ -6,7 +6,7 @@ use http::header::CONTENT_TYPE;
 /// A file of the page, which is compiled into the program.
 #[derive(Debug)]
 pub(super) struct File {
-    /// The path, relative to that of the page.
+    /// The path, relative to the path of the page.
     pub(super) path: &'static str,
     media_type: &'static str,
     text: &'static str,

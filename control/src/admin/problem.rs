@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use crate::{OverrideError, web::Problem};
 
-/// Returns the problem of a request that only reads.
+/// Returns the [problem](Problem) of a request that only reads.
 pub(super) fn of_read(error: OverrideError) -> Problem {
     match error {
         OverrideError::Unavailable { message, .. } => {

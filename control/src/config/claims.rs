@@ -1,4 +1,4 @@
-//! The claims that an earlier layer leaves in a request.
+//! The [claims](Claims) that an earlier layer leaves in a request.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -52,7 +52,7 @@ impl Config {
         Self::from_path_with(path, Registry::default())
     }
 
-    /// Reads a file like [`from_path`](Self::from_path), and registers its policies beside those of the
+    /// Reads a file like [`from_path`](Self::from_path), and registers its policies beside the policies of the
     /// program. Rules of the file can name both.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Config {
         Ok(Self(Arc::new(Current::new(name, format, registry, text.into(), None)?)))
     }
 
-    /// Returns the policies, also those of the program.
+    /// Returns all policies, of the file and of the program.
     #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.0.registry
@@ -118,7 +118,7 @@ impl Config {
         hints
     }
 
-    /// Creates a layer with the rules over a limiter. It follows the configuration.
+    /// Creates a layer with the rules over a [limiter](Limiter). It follows the configuration.
     ///
     /// # Errors
     ///

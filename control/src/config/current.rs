@@ -46,7 +46,7 @@ impl Current {
     ///
     /// # Errors
     ///
-    /// Returns an error if the text has a mistake.
+    /// Returns an error if the text has a [mistake](Mistake).
     pub(super) fn new(
         name: String,
         format: Format,
@@ -61,7 +61,7 @@ impl Current {
         Ok(Self { name, format, registry, store, status, state, file, watch })
     }
 
-    /// Returns the rules in force, each as a line of text.
+    /// Returns the [rules](Rules) in force, each as a line of text.
     pub(super) fn rules(&self) -> Vec<String> {
         self.state().rules.lines()
     }
@@ -75,7 +75,7 @@ impl Current {
         ConfigStatus::clone(&self.status.load())
     }
 
-    /// Returns the rules over a limiter, which follow the configuration.
+    /// Returns the [rules](Rules) over a limiter, which follow the configuration.
     ///
     /// # Errors
     ///
@@ -114,7 +114,8 @@ impl Current {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read or has a mistake, unless that was returned before.
+    /// Returns an error if the file cannot be read or has a [mistake](Mistake), unless that was returned
+    /// before.
     pub(super) fn reload(&self) -> Result<bool, ConfigError> {
         self.file.as_ref().map_or(Ok(false), |file| self.take(file.read()))
     }

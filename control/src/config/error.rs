@@ -4,8 +4,8 @@ use std::{fmt, io, ops::Range, sync::Arc};
 
 use super::document::{Mistake, may_have_secret};
 
-/// The error of a configuration that cannot be read, or has a mistake. [`Display`](fmt::Display) writes it
-/// as rustc does:
+/// The error of a configuration that cannot be read, or has a [mistake](Mistake). [`Display`](fmt::Display)
+/// writes it as rustc does:
 ///
 /// ```text
 /// error: unknown field `polcy`
@@ -59,7 +59,7 @@ impl ConfigError {
         Self::new(mistake.allowed("a name that ends with .toml, .yaml, .yml or .json"), file, "")
     }
 
-    /// Creates the error of the mistakes in the text of a file.
+    /// Creates the error of the [mistakes](Mistake) in the text of a file.
     #[must_use]
     pub fn new(mistakes: impl Into<Vec<Mistake>>, file: &str, text: &str) -> Self {
         let mistakes: Vec<Mistake> = mistakes.into();
@@ -127,7 +127,7 @@ impl Place {
         );
         let line = &text[line_start..line_end];
         let characters: Vec<_> = printable(line.trim_end()).chars().collect();
-        // Of a long line, the part around the mistake is shown.
+        // A long line is cut to the part around the mistake.
         let [max, ..] = MAX_CHARS;
         let (length, mut first) = (characters.len(), 0);
         if length > max {

@@ -1,4 +1,4 @@
-//! The rules in force over one limiter.
+//! The rules in force over one [limiter](Limiter).
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use plimsoll::{Limiter, RateLimitLayer};
 
 use super::rules::{Change, Rules};
 
-/// The rules in force over one limiter, which follow the configuration.
+/// The [rules](Rules) in force over one limiter, which follow the configuration.
 pub(super) struct Follower {
     limiter: Limiter,
     change: Option<Box<Change>>,
@@ -15,7 +15,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Creates a follower, or returns `None` without rules.
+    /// Creates a follower, or returns `None` without [rules](Rules).
     pub(super) fn new(
         limiter: Limiter,
         change: Option<Box<Change>>,

@@ -1,4 +1,4 @@
-//! The closures and the key types of the keys of rules.
+//! The closures and the [key types](KeyType) of the keys of rules.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(super) fn extract(key: &KeySpec, client_ip: &ClientIp) -> Extract {
     }
 }
 
-/// Returns the key of all these identities, as [`by::And`] does of two.
+/// Returns the key of all these [identities](Identity), as [`by::And`] does of two.
 fn all_of(identities: impl Iterator<Item = Identity>) -> Identity {
     let (mut keys, mut missing) = (Vec::new(), None);
     for identity in identities {
@@ -121,7 +121,7 @@ pub(super) fn either(mut types: Vec<KeyType>) -> KeyType {
         KeyType::Anonymous => 0,
         KeyType::Address(_) | KeyType::Integer => 1,
         KeyType::Tuple(_) => 2,
-        KeyType::Custom { .. } | KeyType::FirstOf(_) => 3,
+        KeyType::FirstOf(_) => 3,
         KeyType::Name | KeyType::Text => 4,
     });
     match <[KeyType; 1]>::try_from(types) {

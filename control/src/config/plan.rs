@@ -1,4 +1,4 @@
-//! A configuration without mistakes, from which rules are made.
+//! A configuration without [mistakes](Mistake), from which rules are made.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -21,7 +21,7 @@ pub(super) struct Plan {
     spec: FileSpec,
     client_ip: ClientIp,
     policies: Vec<(Policy, KeyType)>,
-    /// The policies of the program that the rules name.
+    /// The [policies](Policy) of the program that the rules name.
     of_program: BTreeMap<String, Registered>,
     store: StoreConfig,
 }
@@ -31,7 +31,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// Returns all mistakes.
+    /// Returns all [mistakes](Mistake).
     pub(super) fn new(spec: FileSpec, registry: &Registry) -> Result<Self, Vec<Mistake>> {
         let mut mistakes = Vec::new();
         let client_ip = client_ip(spec.client_ip.as_ref());
@@ -88,12 +88,12 @@ impl Plan {
         Ok(Self { spec, client_ip, policies, of_program, store })
     }
 
-    /// Returns whether the configuration has rules.
+    /// Returns whether the configuration has [rules](Rules).
     pub(super) fn has_rules(&self) -> bool {
         self.spec.rules.as_ref().is_some_and(|rules| !rules.is_empty())
     }
 
-    /// Registers the policies, in place of those that the file had before, and makes the rules.
+    /// Registers the [policies](Policy), in place of those that the file had before, and makes the rules.
     ///
     /// # Errors
     ///
@@ -213,7 +213,7 @@ fn validate_costs(rule: &RuleSpec, policy: &Policy, mistakes: &mut Vec<Mistake>)
     }
 }
 
-/// Checks that no request is charged to one key under one policy by two rules.
+/// Checks that no request is charged to one key under one policy by two [rules](Rules).
 fn validate_beside(rule: &RuleSpec, other: &RuleSpec) -> Result<(), Mistake> {
     let meet = |route: &Route, other: &Route| {
         let ((method, path), (other, at)) = (route.parts(), other.parts());
@@ -260,7 +260,7 @@ fn validate_key(key: &KeySpec, span: &Range<usize>) -> Result<(), Mistake> {
     }
 }
 
-/// Returns how the keys of a policy are written: as those of its rules.
+/// Returns how the keys of a policy are written: as the keys of its rules.
 fn key_type(spec: &FileSpec, policy: &str, client_ip: &ClientIp) -> KeyType {
     let mut keys: Vec<&KeySpec> = Vec::new();
     for rule in spec.rules.iter().flatten() {

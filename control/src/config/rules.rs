@@ -23,7 +23,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Makes the rules of a valid configuration whose policies are registered.
+    /// Makes the [rules](Rules) of a valid configuration whose policies are registered.
     /// It returns `None` if a policy is missing.
     pub(super) fn new(
         spec: FileSpec,
@@ -54,7 +54,8 @@ impl Rules {
         unused.map(|(name, _)| format!("no rule uses the policy `{}`", name.value)).collect()
     }
 
-    /// Returns a layer with these rules over a limiter, as the program has changed it, or `None` without a rule.
+    /// Returns a layer with these [rules](Rules) over a limiter, as the program has changed it, or `None`
+    /// without a rule.
     pub(super) fn layer(
         &self,
         limiter: &Limiter,
@@ -104,7 +105,7 @@ fn make(
     Some(if spec.shadow { rule.shadow() } else { rule })
 }
 
-/// Sets the cost of a request: that of its route, or of its method, or the one of all others.
+/// Sets the cost of a request: by its route, or by its method, or the cost of all others.
 fn with_costs(rule: Rule, spec: &RuleSpec) -> Rule {
     let costs = spec.costs.0.iter().map(|(name, cost)| (&*name.value, *cost));
     let (routes, methods): (Vec<_>, Vec<_>) = costs.partition(|(name, _)| name.contains('/'));
@@ -123,7 +124,7 @@ fn with_costs(rule: Rule, spec: &RuleSpec) -> Rule {
     }
 }
 
-/// The policy of each request: the one of its tier, or that of the rule.
+/// The policy of each request, by its tier, or the policy of the rule.
 struct Choice {
     tier: Option<TierSpec>,
     tiers: HashMap<String, Registered>,

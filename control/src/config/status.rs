@@ -29,8 +29,8 @@ impl ConfigStatus {
         self.error.as_ref()
     }
 
-    /// Returns whether the file in force names another store, or another resilience, than the one with which
-    /// the program started. They change with a restart.
+    /// Returns whether the file in force names another store, or another resilience, than the program started
+    /// with. They change with a restart.
     #[must_use]
     pub fn needs_restart(&self) -> bool {
         self.needs_restart

@@ -1,7 +1,5 @@
 //! The keys that are denied most and that spend most.
 
-mod counts;
-mod fleet;
 mod offender;
 #[allow(clippy::module_inception, reason = "the type has the name of its module")]
 mod offenders;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::overrides::redacted;
 
 /// A key that is limited now. [`Offenders::top`](super::Offenders::top) returns it.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Offender {
     /// The key: a digest such as `#1f2e3d4c`, which is also in log lines, unless

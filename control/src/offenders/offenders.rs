@@ -1,21 +1,22 @@
 //! The handle to the offenders of a process.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+};
 
 use plimsoll::{
     Decision, Key,
     clock::{Clock, SystemClock},
     decision::OutcomeKind,
 };
-use tokio::{task::AbortHandle, time::sleep};
 
 use super::{
     Offender, OffenderOrder,
-    counts::Counts,
-    fleet::{Fleet, LASTS, Report},
     sample::{COUNTED, SAMPLE, weight},
+    sketch::Sketch,
 };
-use crate::{OverrideError, Overrides, by_name::ByName, overrides::digest};
+use crate::overrides::digest;
 
 /// The keys that are denied most and that spend most, by policy. Clones share the counts.
 ///
@@ -60,19 +61,17 @@ pub struct Offenders {
 struct Kept {
     capacity: usize,
     clock: Arc<dyn Clock>,
-    policies: ByName<Mutex<Counts>>,
-    reporter: OnceLock<Reporter>,
+    policies: RwLock<HashMap<String, Arc<Mutex<Counts>>>>,
 }
 
-/// The place to which the counts are reported, and the task that does it.
+/// The counts of the keys of a policy.
 #[derive(Debug)]
-struct Reporter {
-    fleet: Fleet,
-    task: AbortHandle,
+struct Counts {
+    denied: Sketch,
+    spent: Sketch,
+    /// The minute of the last halving.
+    minute: u64,
 }
-
-/// The number of keys of a policy that a process reports in each order.
-const REPORTED: usize = 50;
 
 impl Offenders {
     /// One in so many admitted checks is counted, and one in so many denials of a flood.
@@ -97,13 +96,12 @@ impl Offenders {
         let kept = Arc::new(Kept {
             capacity: capacity.clamp(1, 10_000),
             clock: Arc::new(clock),
-            policies: ByName::new(Self::MAX_POLICIES),
-            reporter: OnceLock::new(),
+            policies: RwLock::default(),
         });
         Self { kept, shows_keys: false }
     }
 
-    /// Returns a handle that shows and reports keys in the clear, as [`Key::display_revealed`] prints them. Clones
+    /// Returns a handle that shows keys in the clear, as [`Key::display_revealed`] prints them. Clones
     /// of it do so too, and other handles do not: they show a digest such as `#1f2e3d4c`.
     #[must_use]
     pub fn show_keys(self) -> Self {
@@ -122,45 +120,18 @@ impl Offenders {
     /// Returns the first keys of a policy in this order.
     #[must_use]
     pub fn top(&self, policy: &str, count: usize, order: OffenderOrder) -> Vec<Offender> {
-        order.first(self.offenders(policy), count)
-    }
-
-    /// Reports the keys of this process to Redis every 5 s, beside these overrides, so that all processes of
-    /// the service can sum them. A report has the first 50 keys of each policy in both orders. It counts for
-    /// 15 s. Does nothing if the overrides are in memory, or if it was called before.
-    ///
-    /// The processes of a service should agree about [`show_keys`](Self::show_keys): a digest and a key in the
-    /// clear are not summed.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a tokio runtime.
-    pub fn share(&self, overrides: &Overrides) {
-        self.kept.reporter.get_or_init(|| {
-            let task =
-                tokio::spawn(report(Arc::downgrade(&self.kept), self.shows_keys)).abort_handle();
-            Reporter { fleet: Fleet::new(overrides), task }
-        });
-    }
-
-    /// Returns the first keys of a policy in this order, summed over all processes that [share](Self::share) their
-    /// counts. The counts of the others are up to 1 s older than their reports, because all callers share what was
-    /// read.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if Redis does not answer.
-    pub async fn top_of_fleet(
-        &self,
-        policy: &str,
-        count: usize,
-        order: OffenderOrder,
-    ) -> Result<Vec<Offender>, OverrideError> {
-        let mut offenders = self.offenders(policy);
-        if let Some(reporter) = self.kept.reporter.get() {
-            offenders = reporter.fleet.add_others(policy, offenders).await?;
-        }
-        Ok(order.first(offenders, count))
+        let policies = self.kept.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(counts) = policies.get(policy).cloned() else { return Vec::new() };
+        drop(policies);
+        let mut by_key = HashMap::<Key, (u64, u64)>::new();
+        let counts = locked(&counts, self.minute());
+        counts.denied.counts().for_each(|(key, count)| by_key.entry(*key).or_default().0 = count);
+        counts.spent.counts().for_each(|(key, count)| by_key.entry(*key).or_default().1 = count);
+        drop(counts);
+        let by_key = by_key.into_iter();
+        let offenders =
+            by_key.map(|(key, (denied, spent))| Offender { key: self.shown(&key), denied, spent });
+        order.first(offenders.collect(), count)
     }
 
     /// Counts a decision that stands for `weight` of them.
@@ -173,45 +144,35 @@ impl Offenders {
                 OutcomeKind::Allowed => (0, outcome.granted().saturating_mul(weight)),
                 _ => continue,
             };
-            let new = || Mutex::new(Counts::new(self.kept.capacity, minute));
-            self.kept.policies.with(outcome.charge().policy().name(), new, |counts| {
-                let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-                counts.halve_until(minute);
-                let key = outcome.charge().key();
-                if denied > 0 {
-                    counts.denied.add(key, denied);
-                } else if spent > 0 {
-                    counts.spent.add(key, spent);
-                }
-            });
+            let Some(counts) = self.counts(outcome.charge().policy().name(), minute) else {
+                continue;
+            };
+            let mut counts = locked(&counts, minute);
+            let key = outcome.charge().key();
+            if denied > 0 {
+                counts.denied.add(key, denied);
+            } else if spent > 0 {
+                counts.spent.add(key, spent);
+            }
         }
     }
 
-    /// Returns all keys of a policy that have counts.
-    fn offenders(&self, policy: &str) -> Vec<Offender> {
-        let minute = self.minute();
-        let by_key = self.kept.policies.get(policy).map(|counts| {
-            let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-            counts.halve_until(minute);
-            counts.by_key()
+    /// Returns the counts of a policy, or `None` if there are [`MAX_POLICIES`](Self::MAX_POLICIES) others.
+    fn counts(&self, policy: &str, minute: u64) -> Option<Arc<Mutex<Counts>>> {
+        let policies = self.kept.policies.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counts) = policies.get(policy) {
+            return Some(Arc::clone(counts));
+        }
+        drop(policies);
+        let mut policies = self.kept.policies.write().unwrap_or_else(PoisonError::into_inner);
+        if policies.len() >= Self::MAX_POLICIES && !policies.contains_key(policy) {
+            return None;
+        }
+        let counts = policies.entry(policy.to_owned()).or_insert_with(|| {
+            let sketch = || Sketch::new(self.kept.capacity);
+            Arc::new(Mutex::new(Counts { denied: sketch(), spent: sketch(), minute }))
         });
-        let offender = |(key, (denied, spent))| Offender { key: self.shown(&key), denied, spent };
-        by_key.into_iter().flatten().map(offender).collect()
-    }
-
-    /// Returns what this process reports: of each policy the keys that are denied most, and of the others
-    /// those that spend most.
-    fn report(&self) -> Report {
-        let of_policy = |name: &str| {
-            let all = self.offenders(name);
-            let mut reported = OffenderOrder::Denied.first(all, usize::MAX);
-            let others = reported.split_off(REPORTED.min(reported.len()));
-            reported.extend(OffenderOrder::Spent.first(others, REPORTED));
-            (name.to_owned(), reported)
-        };
-        let policies = self.kept.policies.all();
-        let of_policies = policies.keys().map(|name| of_policy(name));
-        of_policies.filter(|(_, reported)| !reported.is_empty()).collect()
+        Some(Arc::clone(counts))
     }
 
     fn minute(&self) -> u64 {
@@ -226,58 +187,51 @@ impl Offenders {
     }
 }
 
-/// Reports the counts until their handles are dropped.
-async fn report(kept: Weak<Kept>, shows_keys: bool) {
-    loop {
-        sleep(LASTS / 3).await;
-        let Some(kept) = kept.upgrade() else { return };
-        let offenders = Offenders { kept, shows_keys };
-        let report = offenders.report();
-        if let Some(reporter) = offenders.kept.reporter.get().filter(|_| !report.is_empty()) {
-            // The next report has the same counts.
-            let _ = reporter.fleet.report(&report).await;
-        }
+/// Locks the counts of a policy, and halves them once for each minute since the last halving.
+fn locked(counts: &Mutex<Counts>, minute: u64) -> MutexGuard<'_, Counts> {
+    let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+    // After the clock was set back, the counts stay until it has caught up.
+    let times = minute.saturating_sub(counts.minute);
+    if times > 0 {
+        counts.denied.halve(times);
+        counts.spent.halve(times);
+        counts.minute = minute;
     }
-}
-
-impl Drop for Reporter {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    counts
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        collections::HashSet,
-        sync::atomic::{AtomicBool, Ordering},
-        thread,
-    };
+    use std::thread;
 
-    use plimsoll::{Limiter, Policy};
+    use plimsoll::{Limiter, Policy, clock::ManualClock};
 
     use super::*;
 
     #[test]
-    fn a_key_is_in_a_report_once_while_it_is_counted() {
-        let (offenders, is_done) = (Offenders::new(100), AtomicBool::new(false));
-        let (policy, limiter) = (Policy::new("api", "1/min").unwrap(), Limiter::in_memory());
-        let deny = |key: u64| {
-            offenders.record(&limiter.check_now(policy.charge(key, 2)).unwrap());
+    fn each_policy_has_one_count_until_all_places_are_taken() {
+        let clock = ManualClock::at(60_000_000);
+        let (offenders, limiter) = (Offenders::with_clock(1, clock), Limiter::in_memory());
+        let deny = |number: usize| {
+            let policy = Policy::new(&format!("policy-{number}"), "1/min").unwrap();
+            for _ in 0..2 {
+                offenders.record(&limiter.check_now(policy.charge("alice", 1)).unwrap());
+            }
         };
-        (0..80).for_each(deny);
+        let numbers = Offenders::MAX_POLICIES + 10;
         thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_done.load(Ordering::Relaxed) {
-                    (0..80).for_each(deny);
-                }
-            });
-            let reports: Vec<_> = (0..1_000).map(|_| offenders.report()).collect();
-            is_done.store(true, Ordering::Relaxed);
-            for report in reports {
-                let keys: HashSet<_> = report["api"].iter().map(|it| &it.key).collect();
-                assert_eq!(keys.len(), report["api"].len());
+            for _ in 0..4 {
+                scope.spawn(|| (0..60).for_each(deny));
             }
         });
+        (60..numbers).for_each(deny);
+        let top = |number: usize| {
+            let policy = format!("policy-{number}");
+            offenders.top(&policy, 1, OffenderOrder::Denied).first().map(|it| it.denied)
+        };
+        // Two policies of the same name are the same counts.
+        assert!((0..60).all(|number| top(number) == Some(7)));
+        assert_eq!((top(60), top(numbers - 1)), (Some(1), None));
+        assert_eq!((0..numbers).filter(|it| top(*it).is_some()).count(), Offenders::MAX_POLICIES);
     }
 }

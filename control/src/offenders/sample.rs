@@ -1,4 +1,4 @@
-//! The decisions that are counted, and the weight of each.
+//! The [decisions](Decision) that are counted, and the weight of each.
 
 use std::{
     cell::Cell,
@@ -17,8 +17,8 @@ pub(super) const COUNTED: u64 = 256;
 /// second before it begins to pick some.
 const PERIOD_BITS: u32 = 16;
 
-/// The state of a thread. All counts of a process share it: a decision that two of them record is picked by
-/// each with the same chance.
+/// The state of a thread. All counts of a process share it: a [decision](Decision) that two of them record is
+/// picked by each with the same chance.
 struct Sampler {
     until_allowed: Cell<u64>,
     until_denied: Cell<u64>,
@@ -51,8 +51,8 @@ pub(super) fn weight(decision: &Decision<'_>) -> Option<u64> {
 }
 
 impl Sampler {
-    /// Returns the weight of a denied request at `time`, if it is part of the sample. The time is that of the
-    /// decision, so no clock is read. Only its differences matter.
+    /// Returns the weight of a denied request at `time`, if it is part of the sample. The decision has the
+    /// time, so no clock is read. Only its differences matter.
     #[inline]
     fn weight_of_denied(&self, time: Timestamp) -> Option<u64> {
         let period = time.as_micros() >> PERIOD_BITS;

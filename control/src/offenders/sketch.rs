@@ -130,7 +130,7 @@ mod tests {
         for (key, units) in [(1, 5), (2, 2), (3, 4), (4, 1), (5, 1), (6, 1)] {
             sketch.add(&Key::from(key), units);
         }
-        // 4 took the slot of 2, 5 that of 4, and 6 that of 5, which had as many units as 3.
+        // 4 took the slot of 2, 5 the slot of 4, and 6 the slot of 5, which had as many units as 3.
         let mut counts: Vec<_> = sketch.slots.iter().map(|slot| (slot.count, slot.error)).collect();
         counts.sort_unstable();
         assert_eq!(counts, [(4, 0), (5, 0), (5, 4)]);

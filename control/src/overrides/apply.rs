@@ -1,4 +1,4 @@
-//! The overrides that this process has applied to its policies.
+//! The [overrides](Override) that this process has applied to its policies.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     time::{to_millis, wall_time},
 };
 
-/// The overrides that are applied, by their fields.
+/// The [overrides](Override) that are applied, by their fields.
 #[derive(Debug, Default)]
 pub(super) struct Applied(HashMap<String, AppliedOverride>);
 
@@ -168,8 +168,8 @@ impl Applied {
 impl AppliedOverride {
     /// Returns whether the override may stay until this entry is applied.
     ///
-    /// A block is in the store, for all instances. It stays there when this registry loses the policy, and
-    /// ends when its override is removed.
+    /// A block is in the store, for all instances. It stays there when this [registry](Registry) loses the
+    /// policy, and ends when its override is removed.
     fn may_stay(&self, entry: Option<&Override>, target: &Target) -> bool {
         let Some(entry) = entry else { return false };
         let registered = target.registry.get(self.policy.policy().name());

@@ -6,8 +6,8 @@ use crate::{StoreConfig, StoreKind};
 
 /// The place that keeps the overrides of a service. [`Overrides::connect`](super::Overrides::connect) takes it.
 ///
-/// All instances of a service need the same place, or they miss each other's changes. So it comes
-/// from the store of the [configuration](crate::Config), the one that counts units too:
+/// All instances of a service need the same place, or they miss each other's changes. So it comes from the
+/// store of the [configuration](crate::Config), which counts the units too:
 ///
 /// ```
 /// use plimsoll_control::{Config, Format, Overrides, OverridesConfig};
@@ -50,7 +50,7 @@ impl OverridesConfig {
     }
 
     /// Creates the configuration of a service without a configuration file, for the server at a URL such as
-    /// `redis://user:password@host:6379/0`. `prefix` is that of all keys of the service: see
+    /// `redis://user:password@host:6379/0`. `prefix` is the prefix of all keys of the service: see
     /// [`RedisConfig::prefix`](plimsoll::redis::RedisConfig::prefix).
     #[must_use]
     pub fn new(url: impl Into<String>, prefix: impl Into<String>) -> Self {
@@ -58,7 +58,7 @@ impl OverridesConfig {
         Self { url, kind: StoreKind::Server, prefix, is_lazy: false }
     }
 
-    /// Keeps the overrides on the server at this URL, instead of the one that counts units.
+    /// Keeps the overrides on the server at this URL, instead of the server that counts units.
     #[must_use]
     pub fn server(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());

@@ -1,12 +1,6 @@
-//! An override, the request for one, and the effect of a request.
+//! An [override](Override), the request for one, and the effect of a request.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    mem::discriminant,
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::SystemTime,
-};
+use std::{collections::BTreeMap, fmt, mem::discriminant, time::SystemTime};
 
 use plimsoll::{Key, Quota};
 use serde::{Deserialize, Serialize};
@@ -51,7 +45,7 @@ pub struct Override {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum OverrideKind {
-    /// The quota of the policy, or of one key under it.
+    /// The [quota](Quota) of the policy, or of one key under it.
     Quota(Quota),
     /// The policy is switched off: see [`Registered::is_enabled`](crate::Registered::is_enabled).
     Off,
@@ -68,7 +62,7 @@ pub struct NewOverride {
     pub key: Option<String>,
     /// The change.
     pub kind: OverrideKind,
-    /// The time at which the override ends, or `None` if it applies until it is removed.
+    /// The time at which the [override](Override) ends, or `None` if it applies until it is removed.
     pub until: Option<SystemTime>,
     /// The person or program that sets it. From 1 to 128 bytes.
     pub by: String,
@@ -89,8 +83,8 @@ pub struct Change {
     pub after: Option<Override>,
     /// The version of the change.
     pub version: u64,
-    /// The limit that was in force before: a quota such as `100/min`, `off`, or `block`. `None` if this process does
-    /// not have the policy.
+    /// The limit that was in force before: a [quota](Quota) such as `100/min`, `off`, or `block`. `None` if
+    /// this process does not have the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_force_before: Option<String>,
     /// The limit that is in force after.
@@ -209,12 +203,8 @@ pub(crate) fn find(
     })?;
     let Some(text) = key else { return Ok((registered, None)) };
     check_length(text)?;
-    let parsed = catch_unwind(AssertUnwindSafe(|| registered.keys().parse(text)));
-    let key = parsed.map_err(|_| {
-        let value = "a text at which the closure of KeyType::Custom panics";
-        OverrideError::invalid("key", value, registered.keys().to_string())
-    })?;
-    Ok((registered, Some(key.map_err(OverrideError::Key)?)))
+    let key = registered.keys().parse(text).map_err(OverrideError::Key)?;
+    Ok((registered, Some(key)))
 }
 
 /// Checks that a text is not too long for a key.
@@ -234,8 +224,8 @@ pub(super) fn field(policy: &str, key: Option<&Key>) -> String {
     }
 }
 
-/// Returns the field of an override, by its key or by the digest of the key. The registry need not have its
-/// policy.
+/// Returns the field of an override, by its key or by the digest of the key. The [registry](Registry) need not
+/// have its policy.
 pub(super) fn find_field(
     registry: &Registry,
     entries: &Entries,

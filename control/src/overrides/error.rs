@@ -31,7 +31,7 @@ pub enum OverrideError {
         /// The allowed values.
         allowed: String,
     },
-    /// The override has another version than the one that the request names.
+    /// The override has another version than the request names.
     Conflict {
         /// The version that the request names.
         expected: u64,

@@ -21,7 +21,7 @@ pub(super) struct Known {
     pub(super) has_lost: bool,
     /// True if an override has ended since the last poll that has read all of them. The script removes it then.
     pub(super) has_ended: bool,
-    /// The time of the store less that of the clock, in microseconds.
+    /// The time of the store less the time of the clock, in microseconds.
     pub(super) ahead_micros: i64,
     /// The time of the clock when the store answered last, in microseconds.
     pub(super) last_reply_micros: u64,

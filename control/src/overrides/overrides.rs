@@ -134,25 +134,15 @@ impl Overrides {
         self.change(Some(&policy), key.as_ref(), &field, edit, entry).await
     }
 
-    /// Removes the override of a policy, or of a key under it. The key is written as in
-    /// [`NewOverride::key`], or is the digest that [`list`](Self::list) shows. The registry need not have the
-    /// policy any more.
+    /// Removes the override of a policy, or of a key under it, if it has this version, or any version for `None`. The
+    /// key is written as in [`NewOverride::key`], or is the digest that [`list`](Self::list) shows. The registry need
+    /// not have the policy any more.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no such override, or if the change could not be stored.
+    /// Returns an error if there is no such override, if it has another version, or if the change could not be
+    /// stored.
     pub async fn remove(
-        &self,
-        policy: &str,
-        key: Option<&str>,
-        by: &str,
-        reason: &str,
-    ) -> Result<Change, OverrideError> {
-        self.remove_version(policy, key, None, by, reason).await
-    }
-
-    /// Removes an override like [`remove`](Self::remove) if it has this version, or any version for `None`.
-    pub(crate) async fn remove_version(
         &self,
         policy: &str,
         key: Option<&str>,
@@ -161,15 +151,11 @@ impl Overrides {
         reason: &str,
     ) -> Result<Change, OverrideError> {
         check_author(by, reason)?;
-        let known = || {
-            let entries = Arc::clone(&self.state.known().entries);
-            let field = find_field(&self.state.target.registry, &entries, policy, key)?;
-            Ok((entries.get(&field).cloned(), field))
-        };
-        let (known, field) = match known() {
+        let (known, field) = match self.find_known(policy, key) {
             // Another instance may have set it since the last poll.
             Err(OverrideError::UnknownPolicy { .. } | OverrideError::NotFound) => {
-                self.state.poll().await.and_then(|_| known())?
+                self.state.poll().await?;
+                self.find_known(policy, key)?
             }
             found => found?,
         };
@@ -251,12 +237,15 @@ impl Overrides {
         find(&self.state.target.registry, &entry.policy, entry.key.as_deref())
     }
 
-    /// Returns the connection to Redis, if there is one.
-    pub(crate) fn redis(&self) -> Option<&RedisBackend> {
-        match &self.state.backend {
-            Backend::Memory(_) => None,
-            Backend::Redis(backend) => Some(backend),
-        }
+    /// Returns the override of a policy, or of a key under it, if this process knows it, and its field.
+    fn find_known(
+        &self,
+        policy: &str,
+        key: Option<&str>,
+    ) -> Result<(Option<Override>, String), OverrideError> {
+        let entries = Arc::clone(&self.state.known().entries);
+        let field = find_field(&self.state.target.registry, &entries, policy, key)?;
+        Ok((entries.get(&field).cloned(), field))
     }
 
     /// Makes a change, and applies it if it is stored.
@@ -392,7 +381,7 @@ mod tests {
         assert_eq!(in_force(&first), ("1/min".into(), "5/min".into()));
         let key = overrides.set(new(Some("42"), quota("9/min"), None)).await.unwrap();
         assert_eq!(in_force(&key), ("5/min".into(), "9/min".into()));
-        let key = overrides.remove("api", Some("42"), "dora", "done").await.unwrap();
+        let key = overrides.remove("api", Some("42"), None, "dora", "done").await.unwrap();
         assert_eq!(in_force(&key), ("9/min".into(), "5/min".into()));
         let next = NewOverride { version: Some(found), ..new(None, OverrideKind::Off, None) };
         let second = overrides.set(next).await.unwrap();
@@ -401,10 +390,10 @@ mod tests {
         let api = overrides.state.target.registry.get("api").unwrap();
         assert!(!api.is_enabled());
         assert_eq!(api.overridden(), None);
-        let third = overrides.remove("api", None, "dora", "done").await.unwrap();
+        let third = overrides.remove("api", None, None, "dora", "done").await.unwrap();
         assert_eq!(in_force(&third), ("off".into(), "1/min".into()));
         assert!(api.is_enabled());
-        let again = overrides.remove("api", None, "dora", "done").await.unwrap_err();
+        let again = overrides.remove("api", None, None, "dora", "done").await.unwrap_err();
         assert!(matches!(again, OverrideError::NotFound));
         let audit = overrides.audit(10).await.unwrap();
         let lines: Vec<_> = audit
@@ -430,7 +419,7 @@ mod tests {
         revealing.set(new(Some("42"), quota("5/min"), None)).await.unwrap();
         assert_eq!(revealing.clone().list()[0].key.as_deref(), Some("42"));
         assert_eq!(overrides.list()[0].key, Some(digest(&42.into())));
-        overrides.remove("api", Some("42"), "dora", "done").await.unwrap();
+        overrides.remove("api", Some("42"), None, "dora", "done").await.unwrap();
         let keys: Vec<_> = overrides.audit(2).await.unwrap().into_iter().map(|it| it.key).collect();
         assert_eq!(keys, [Some(digest(&42.into())), Some("42".into())]);
     }
@@ -458,7 +447,7 @@ mod tests {
         assert!(!limiter.check(policy.charge(42, 1)).await.unwrap().is_allowed());
         let key = overrides.list()[0].key.clone().expect("it is of a key");
         assert!(key.starts_with('#') && !key.contains("42"), "{key}");
-        overrides.remove("api", Some(&key), "dora", "done").await.unwrap();
+        overrides.remove("api", Some(&key), None, "dora", "done").await.unwrap();
         assert!(limiter.check(policy.charge(42, 1)).await.unwrap().is_allowed());
     }
 

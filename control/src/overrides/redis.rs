@@ -1,4 +1,4 @@
-//! The overrides in Redis: one hash and one stream, which one script reads and changes.
+//! The [overrides](Override) in Redis: one hash and one stream, which one script reads and changes.
 
 use std::{
     fmt,
@@ -24,7 +24,7 @@ use crate::time::{from_millis, to_millis};
 
 /// The time to live of the keys. Each instance renews it.
 const TTL: Duration = Duration::from_secs(30 * 86_400);
-/// The fields of the hash that are read: the overrides, and some more.
+/// The fields of the hash that are read: the [overrides](Override), and some more.
 const MAX_FIELDS: usize = MAX_OVERRIDES + 100;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 const DEADLINE: Duration = Duration::from_secs(4);
 
 /// A connection to the Redis that has the overrides.
-pub(crate) struct RedisBackend {
+pub(super) struct RedisBackend {
     client: Client,
     /// The connection that all commands share, until it fails.
     connection: Mutex<Option<MultiplexedConnection>>,
@@ -148,14 +148,9 @@ impl RedisBackend {
         Ok(entries.collect())
     }
 
-    /// Returns the prefix of the keys.
-    pub(crate) fn prefix(&self) -> &str {
-        &self.prefix
-    }
-
     /// Sends a command whose effect is the same if it is made twice. If the connection does not lead to a server
     /// that answers, sends it once more over another one.
-    pub(crate) async fn send<T, F>(
+    async fn send<T, F>(
         &self,
         command: impl Fn(MultiplexedConnection) -> F,
     ) -> Result<T, OverrideError>

@@ -24,7 +24,7 @@ use crate::{
 /// # Errors
 ///
 /// Returns status 415 for another media type, 413 for a longer body, 408 for a slower one, 400 for a text that is not
-/// JSON or has no end, and 422 for JSON of another form. The last one names all mistakes.
+/// JSON or has no end, and 422 for JSON of another form. The last one names all [mistakes](Mistake).
 pub async fn json<T: DeserializeOwned>(
     request: Request,
     max_bytes: usize,
@@ -59,7 +59,7 @@ fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
     }
 }
 
-/// Returns the problem of a body that is JSON of another form. It names all mistakes.
+/// Returns the [problem](Problem) of a body that is JSON of another form. It names all mistakes.
 fn not_allowed<T: DeserializeOwned>(text: &[u8]) -> Problem {
     let text = str::from_utf8(text).unwrap_or_default();
     let mistakes = document::read::<T>(text, Format::Json).err().unwrap_or_default();

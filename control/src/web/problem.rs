@@ -37,7 +37,7 @@ pub struct Problem {
 /// The media type of a problem document.
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// The type of a problem that passes (HTTP problem types of the IANA).
+/// The type of a [problem](Problem) that passes (HTTP problem types of the IANA).
 const REDUCED: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 impl Problem {

@@ -87,7 +87,7 @@ fn sign_in(browser: &Browser) {
 }
 
 fn see_offenders(browser: &Browser, [shop, _]: &[Example; 2]) {
-    // Those of the other clients would hide these on a busy machine.
+    // On a busy machine, denials of the other clients would hide these.
     raise_the_limits_of_the_clients(shop, true);
     let mut denied = 0;
     for key in [SCRIPT, "mallory", "mallory"] {
@@ -227,7 +227,7 @@ fn hide_and_show(browser: &Browser, shop: &[Example; 2]) {
     );
     browser.wait("asked > 0");
     set_hidden(true);
-    // What was in flight has ended, and the next refresh would have begun.
+    // Requests in flight have ended, and the next refresh would have begun.
     thread::sleep(Duration::from_secs(3));
     browser.run("window.asked = 0");
     raise_the_limits_of_the_clients(&shop[0], true);
@@ -322,7 +322,6 @@ fn see_a_mistake_in_the_file(browser: &Browser, file: &Path) {
 fn see_why_there_is_no_data(browser: &Browser) {
     browser.wait_for_text("status", "open");
     browser.wait_for_text("audit-list", "No data because the store cannot answer");
-    browser.wait_for_text("offender-list", "Only of this process");
     browser.wait_for_text("offender-list", "at last");
     browser.wait_for_text("override-list", "another operator");
     browser.wait_for_text("connection", "live");

@@ -35,7 +35,7 @@ fn a_name_in_both_programs_means_the_same() {
     let shell = variables(SHELL);
     let server: BTreeSet<_> = SERVER.iter().flat_map(|source| variables(source)).collect();
     assert!(server.len() > 30 && shell.len() == 2, "{server:?} {shell:?}");
-    // What the value is in both programs.
+    // The kind of value in both programs.
     let both = [("PLIMSOLL_ADMIN_TOKEN", "operator")];
     let shared: Vec<_> = shell.intersection(&server).map(String::as_str).collect();
     assert_eq!(shared, both.map(|(name, _)| name));

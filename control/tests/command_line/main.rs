@@ -61,7 +61,6 @@ impl Service {
         let overrides = Overrides::connect(place, config.registry().clone(), limiter.clone()).await;
         let overrides = overrides.expect("connected");
         let offenders = Offenders::new(100);
-        offenders.share(&overrides);
         let access = Access::tokens().write("alice", TOKEN);
         let admin = AdminConfig::new(overrides, offenders.clone(), access);
         let app = axum::Router::new().nest("/admin", router(admin));
@@ -197,7 +196,7 @@ async fn walk(service: &Service) {
     assert!(message.contains("counts by token-bucket"), "{message}");
 }
 
-/// A change is made only if the override is the one that the operator has seen.
+/// A change is made only if the operator has seen the override that is in force.
 async fn compare_and_set(service: &Service) {
     let change = async |quota: &str, version: &str| {
         let set = ["override", "demo", quota, "--key", "43"];
@@ -349,9 +348,9 @@ async fn mistakes_are_refused() {
 
     let page = &service.target[1];
     for (admin, says) in [
-        ("foo", "allowed is that of an admin page, such as https://HOST/admin/"),
-        ("127.0.0.1:3000/admin", "allowed is that of an admin page"),
-        ("ftp://127.0.0.1/admin", "allowed is that of an admin page"),
+        ("foo", "allowed is the address of an admin page, such as https://HOST/admin/"),
+        ("127.0.0.1:3000/admin", "allowed is the address of an admin page"),
+        ("ftp://127.0.0.1/admin", "allowed is the address of an admin page"),
         (&page.replace("/admin", "/"), "is this the address of the admin page"),
     ] {
         let message = fails(&["--admin", admin, "--token", TOKEN, "audit"]);

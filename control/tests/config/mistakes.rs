@@ -90,15 +90,16 @@ store:
 
 #[test]
 fn a_store_in_memory_and_a_token_bucket_are_no_secrets() {
-    let text =
-        "policies.api = '5/min token-bucket(x)'\nstore.memory.max_keys = 123456789012345678\n";
-    let error = Config::from_text(text, Format::Toml).unwrap_err().to_string();
-    let lines = [
-        "'5/min token-bucket(x)'",
-        "1 | policies",
-        "2 | store.memory.max_keys = 123456789012345678",
-    ];
-    assert!(lines.iter().all(|line| error.contains(line)), "{error}");
+    for (text, line) in [
+        ("policies.api = '5/min token-bucket(x)'\n", "1 | policies.api = '5/min token-bucket(x)'"),
+        (
+            "policies.api = '5/min'\nstore.memory.max_keys = 123456789012345678\n",
+            "2 | store.memory.max_keys = 123456789012345678",
+        ),
+    ] {
+        let error = Config::from_text(text, Format::Toml).unwrap_err().to_string();
+        assert!(error.contains(line), "{error}");
+    }
 }
 
 /// Texts with secrets are broken at each place, in several ways.

@@ -304,7 +304,7 @@ fn a_policy_of_the_program_stays_as_it_is() {
     let policy = registry.get("api").unwrap();
     assert_eq!((policy.origin(), policy.policy().quota().limit()), (Origin::Code, 5));
 
-    // The unit of a policy is that of its handle, which rules and overrides have.
+    // The unit of a policy belongs to its handle, which rules and overrides have.
     directory.write("named.toml", "policies.traffic = '9/h'");
     let config = Config::from_path_with(&named, registry).unwrap();
     directory.write("named.toml", "policies.traffic = { quota = '9/h', unit = 'kib' }");

@@ -1,8 +1,5 @@
 //! The store of a configuration.
 
-use std::time::Duration;
-
-use plimsoll::Resilience;
 use plimsoll_control::{Config, Format, StoreKind};
 use plimsoll_testing::servers::Server;
 
@@ -56,26 +53,6 @@ async fn the_smallest_memory_counts() {
     for key in ["alice", "bob", "alice"] {
         assert!(limiter.check(policy.policy().charge(key, 1)).await.unwrap().is_allowed());
     }
-}
-
-/// A service decides by itself while its Redis is slow. A tool must not: it counts nothing.
-#[tokio::test]
-async fn a_tool_waits_for_a_redis_that_is_slow() {
-    let server = Server::start();
-    let resilience = "resilience = { deadline = '20ms', breaker = 'off' }";
-    let text = format!("{RULES}\nstore.redis.url = '{}'\n{resilience}", server.url());
-    let config = Config::from_text(&text, Format::Toml).unwrap();
-    let service = config.store().connect().await.unwrap();
-    let patient = Resilience::none().deadline(Duration::from_secs(10));
-    let tool = config.store().with_resilience(patient).connect().await.unwrap();
-    let policy = config.registry().get("api").unwrap();
-    let charge = || policy.policy().charge("alice", 1);
-    assert!(tool.check(charge()).await.unwrap().is_allowed());
-    let _: String = server.ask("CLIENT PAUSE 300 ALL");
-    let [of_service, of_tool] =
-        [service.peek(charge()).await.unwrap(), tool.peek(charge()).await.unwrap()];
-    assert_eq!((of_service.source().name(), of_tool.source().name()), ("fallback", "shared"));
-    assert_eq!(of_tool.outcomes().next().unwrap().standing().remaining(), 4);
 }
 
 #[tokio::test]

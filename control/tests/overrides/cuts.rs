@@ -52,7 +52,7 @@ impl Kind {
             Self::QuotaOfKey => set(Some(1), quota("6/min")).await,
             Self::Off => set(None, OverrideKind::Off).await,
             Self::Block => set(Some(1), OverrideKind::Block).await,
-            Self::Remove => overrides.remove("api", None, "dora", "a test").await.map(drop),
+            Self::Remove => overrides.remove("api", None, None, "dora", "a test").await.map(drop),
             Self::Record => {
                 let entry = AuditEntry::new(AuditAction::Reset, "api", "dora", "a test");
                 overrides.record(entry).await
@@ -60,7 +60,8 @@ impl Kind {
         }
     }
 
-    /// The overrides that are stored after it, if these were before: those of the policy and of the key.
+    /// The overrides that are stored after it, if these were before: the override of the policy, and of the
+    /// key.
     fn after(
         self,
         (policy, key): (Option<String>, Option<String>),
@@ -117,7 +118,7 @@ async fn a_change_whose_connection_is_cut_is_made_once() {
             assert_eq!(stored(&server).await, expected, "{kind:?}, cut at {point:?}");
             let audit: usize = server.ask("XLEN plim:{overrides}:audit");
             assert_eq!(audit, entries, "{kind:?}, cut at {point:?}");
-            // The answer has the state before, also if it is that of the first call.
+            // The answer has the state before, even if the first call gave it.
             assert_eq!(overrides.list().len(), reader(&server).await.list().len());
         }
     }

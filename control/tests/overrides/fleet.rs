@@ -109,7 +109,7 @@ async fn three_processes_apply_and_end_overrides_and_keep_them_without_redis() {
     overrides.set(new(None, OverrideKind::Off, Some(seconds(3)))).await.expect("set");
     took.push(until_all(&mut roles, "all 1, key 1, on false, blocks 1", start));
     until_all(&mut roles, "all 1, key 1, on true, blocks 1", start + Duration::from_secs(3));
-    overrides.remove("api", Some("7"), "dora", "done").await.expect("removed");
+    overrides.remove("api", Some("7"), None, "dora", "done").await.expect("removed");
     took.push(until_all(&mut roles, "all 1, key 1, on true, blocks 0", Instant::now()));
     assert!(limiter.check(policy.charge(7, 1)).await.expect("an answer").is_allowed());
     for limit in 11..20 {

@@ -8,10 +8,10 @@ use std::{
 };
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use plimsoll::{Limiter, Policy};
+use plimsoll::{Limiter, Policy, by::ClientIp};
 use plimsoll_control::{
-    AuditAction, AuditEntry, KeyType, NewOverride, OffenderOrder, Offenders, Origin, OverrideError,
-    OverrideKind, Overrides, OverridesConfig, Registry,
+    AuditAction, AuditEntry, KeyType, NewOverride, Origin, OverrideError, OverrideKind, Overrides,
+    OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::Server;
 use tokio::time::{Instant, sleep};
@@ -42,8 +42,8 @@ async fn the_second_of_two_operators_learns_of_the_first() {
     let change = one.overrides.set(new(Some(1), quota("3/min"), None)).await.expect("set");
     assert!(change.version > second.version);
     assert_eq!(one.policy.quota().limit(), 7);
-    one.overrides.remove("api", None, "dora", "done").await.expect("removed");
-    let again = two.overrides.remove("api", None, "dora", "done").await;
+    one.overrides.remove("api", None, None, "dora", "done").await.expect("removed");
+    let again = two.overrides.remove("api", None, None, "dora", "done").await;
     assert!(matches!(again, Err(OverrideError::NotFound)), "{again:?}");
     let past = new(None, OverrideKind::Off, Some(Duration::ZERO));
     let error = one.overrides.set(past).await.expect_err("it would end at once");
@@ -59,7 +59,7 @@ async fn the_audit_log_is_bounded_and_shows_no_keys() {
     let mut reset = AuditEntry::new(AuditAction::Reset, "api", "dora", "a test");
     (reset.key, reset.before) = (Some("424242".into()), Some("1 unit spent".into()));
     one.overrides.record(reset.clone()).await.expect("written");
-    one.overrides.remove("api", Some("424242"), "dora", "done").await.expect("removed");
+    one.overrides.remove("api", Some("424242"), None, "dora", "done").await.expect("removed");
     let audit = one.overrides.audit(10).await.expect("an answer");
     let lines: Vec<_> = audit
         .iter()
@@ -116,7 +116,7 @@ async fn a_block_stays_when_one_instance_loses_its_policy() {
         assert!(!is_allowed().await);
         sleep(Duration::from_millis(50)).await;
     }
-    one.overrides.remove("api", Some("7"), "dora", "done").await.expect("removed");
+    one.overrides.remove("api", Some("7"), None, "dora", "done").await.expect("removed");
     assert!(is_allowed().await);
 }
 
@@ -140,7 +140,7 @@ async fn what_redis_has_lost_is_named_and_ends_until_it_is_set_again() {
     one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
     one.overrides.set(new(Some(2), OverrideKind::Block, None)).await.expect("set");
     let ended = one.overrides.set(new(Some(3), quota("7/min"), None)).await.expect("set");
-    one.overrides.remove("api", Some("3"), "dora", "done").await.expect("removed");
+    one.overrides.remove("api", Some("3"), None, "dora", "done").await.expect("removed");
     let two = instance(&server.url()).await;
     server.ask::<()>("FLUSHALL");
     for instance in [&one, &two] {
@@ -201,7 +201,7 @@ async fn changes_that_an_older_copy_of_the_data_lacks_are_named() {
     server.ask::<()>("COPY plim:{overrides}:entries {overrides}");
     one.overrides.set(new(Some(2), quota("7/min"), None)).await.expect("set");
     one.overrides.set(new(None, quota("8/min"), None)).await.expect("set");
-    one.overrides.remove("api", Some("1"), "dora", "done").await.expect("removed");
+    one.overrides.remove("api", Some("1"), None, "dora", "done").await.expect("removed");
     let start = Instant::now();
     while other.overrides.list().len() != 2 || other.policy.quota().limit() != 8 {
         assert!(start.elapsed() < Duration::from_secs(30), "{:?}", other.overrides.list());
@@ -272,16 +272,14 @@ async fn ten_thousand_overrides_apply_everywhere() {
     eprintln!("the loss was seen after {:?}", start.elapsed());
 }
 
-/// The rights of a user that the page on overrides names are enough, also for the sums of offenders.
+/// The rights of a user that the page on overrides names are enough.
 #[tokio::test]
 async fn the_rights_on_the_page_are_enough() {
     let server = Server::start();
     let page = include_str!("../../docs/overrides.md");
     let rights = page.lines().find(|line| line.starts_with("`+evalsha")).expect("the rights");
     let rights = rights.trim_matches('`');
-    server.ask::<()>(&format!(
-        "ACL SETUSER operator on >pw ~plim:{{overrides}}:* ~plim:{{offenders}}:* {rights}"
-    ));
+    server.ask::<()>(&format!("ACL SETUSER operator on >pw ~plim:{{overrides}}:* {rights}"));
     let url = format!("redis://operator:pw@127.0.0.1:{}/", server.port);
     let (registry, limiter) = (Registry::default(), Limiter::in_memory());
     let policy = Policy::new("api", "1/min").expect("a policy");
@@ -290,7 +288,7 @@ async fn the_rights_on_the_page_are_enough() {
         .await
         .expect("an answer");
     overrides.set(new(Some(1), quota("5/min"), None)).await.expect("set");
-    overrides.remove("api", Some("1"), "dora", "done").await.expect("removed");
+    overrides.remove("api", Some("1"), None, "dora", "done").await.expect("removed");
     overrides.set(new(Some(2), quota("5/min"), Some(Duration::from_secs(2)))).await.expect("set");
     assert_eq!(overrides.audit(10).await.expect("an answer").len(), 3);
     let start = Instant::now();
@@ -303,17 +301,6 @@ async fn the_rights_on_the_page_are_enough() {
     while overrides.status().losses == 0 {
         assert!(start.elapsed() < Duration::from_secs(30), "{:?}", overrides.status());
         sleep(Duration::from_millis(10)).await;
-    }
-    let offenders = Offenders::new(10);
-    offenders.share(&overrides);
-    offenders.top_of_fleet("api", 1, OffenderOrder::Denied).await.expect("an answer");
-    let reports = "plim:{offenders}:reports";
-    while server.ask::<u64>(&format!("EXISTS {reports}")) == 0 {
-        let policy = Policy::new("orders", "1/min").expect("a policy");
-        let limiter = Limiter::in_memory();
-        offenders.record(&limiter.check_now(policy.charge(1, 2)).expect("an embedded store"));
-        assert!(start.elapsed() < Duration::from_secs(60));
-        sleep(Duration::from_millis(100)).await;
     }
 }
 
@@ -364,14 +351,14 @@ async fn an_override_of_an_unknown_policy_is_removed() {
     one.overrides.set(new(Some(7), OverrideKind::Block, None)).await.expect("set");
     one.overrides.set(new(Some(8), quota("3/min"), None)).await.expect("set");
     let other = reader(&server).await;
-    let error = other.remove("app", None, "dora", "done").await.expect_err("there is none");
+    let error = other.remove("app", None, None, "dora", "done").await.expect_err("there is none");
     assert!(matches!(error, OverrideError::UnknownPolicy { .. }), "{error:?}");
-    let change = other.remove("api", None, "dora", "done").await.expect("removed");
+    let change = other.remove("api", None, None, "dora", "done").await.expect("removed");
     assert_eq!(change.in_force_after, None);
-    other.remove("api", Some("7"), "dora", "done").await.expect("removed");
+    other.remove("api", Some("7"), None, "dora", "done").await.expect("removed");
     let left = connect(&server.url(), Registry::default()).await;
     let key = left.list()[0].key.clone();
-    left.remove("api", key.as_deref(), "dora", "done").await.expect("removed by its digest");
+    left.remove("api", key.as_deref(), None, "dora", "done").await.expect("removed by its digest");
     assert!(stored(&server).await.is_empty());
     let start = Instant::now();
     let is_allowed = async || {
@@ -391,10 +378,7 @@ async fn what_does_not_fit_here_is_not_applied_and_reported() {
     let one = instance(&server.url()).await;
     let registry = Registry::default();
     let policy = Policy::new("api", "1/min token-bucket(1)").expect("a policy");
-    let keys = KeyType::Custom {
-        allowed: "a customer",
-        parse: Arc::new(|text: &str| panic!("the application cannot read {} bytes", text.len())),
-    };
+    let keys = KeyType::Address(ClientIp::peer());
     let api = registry.register(policy.clone(), Origin::Code, keys).expect("a new name");
     let two = connect(&server.url(), registry).await;
     one.overrides.set(new(Some(13), quota("7/min"), None)).await.expect("set");
@@ -409,14 +393,14 @@ async fn what_does_not_fit_here_is_not_applied_and_reported() {
     until("counts by sliding-log, allowed is").await;
     assert_eq!(policy.quota(), "1/min token-bucket(1)".parse().expect("a quota"));
     one.overrides.set(new(None, OverrideKind::Off, None)).await.expect("set");
-    until("panics").await;
+    until("its key has another type here").await;
     let start = Instant::now();
     while api.is_enabled() {
         assert!(start.elapsed() < Duration::from_secs(30));
         sleep(Duration::from_millis(10)).await;
     }
     let error = two.set(new(Some(13), quota("5/min token-bucket(1)"), None)).await;
-    assert!(error.is_err_and(|it| it.to_string().contains("panics")));
+    assert!(error.is_err_and(|it| it.to_string().contains("an IP address")));
 }
 
 #[tokio::test]

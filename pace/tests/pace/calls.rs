@@ -91,7 +91,7 @@ async fn on_failure_decides_when_the_limiter_cannot() {
     assert!(call(ErrorKind::Unavailable, OnFailure::Deny, true).await.is_ok(), "a shadow charge");
     let error = call(ErrorKind::Unavailable, OnFailure::Deny, false).await.unwrap_err();
     assert!(matches!(error, PaceError::Limiter(_)) && !error.is_denied(), "{error}");
-    // What the program asks wrongly, or has no turn in time, is not let through.
+    // A call that is invalid, or that gets no turn in time, is not let through.
     for kind in [ErrorKind::Invalid, ErrorKind::QueueFull, ErrorKind::Deadline] {
         assert!(call(kind, OnFailure::Allow, false).await.is_err(), "{kind:?}");
         assert!(call(kind, OnFailure::Deny, true).await.is_ok(), "{kind:?} of a shadow charge");

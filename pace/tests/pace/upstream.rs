@@ -170,7 +170,7 @@ async fn waiting_calls_see_a_longer_pause_and_their_deadline() {
     });
     assert_eq!(first.unwrap(), 429);
     assert_eq!(start.elapsed(), 3 * SECOND, "it fails at once, not at its deadline");
-    // Whether the second had been let through already depends on the executor.
+    // The executor decides whether the second had been let through already.
     if let Err(error) = second {
         assert_eq!(error.retry_after(), Some(20 * SECOND));
     }

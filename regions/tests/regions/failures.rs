@@ -294,7 +294,7 @@ async fn without_its_own_store_a_region_falls_back_to_its_share() {
     }
 }
 
-/// The standing is that of the share, before and after the breaker opens.
+/// The standing shows the share, before and after the breaker opens.
 #[tokio::test(start_paused = true)]
 async fn the_fallback_of_a_region_shows_the_limit_of_its_share() {
     let (world, api) = (with_fallback(60), policy("api", "10/30s"));

@@ -41,7 +41,7 @@ fn most(units: &[Admitted]) -> usize {
     (0..units.len()).map(window).max().unwrap_or(0)
 }
 
-/// Three servers: those of two regions, and the home.
+/// Three servers: of two regions, and of the home.
 struct Servers {
     regions: [Server; 2],
     home: Server,

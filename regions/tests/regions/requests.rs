@@ -34,7 +34,7 @@ async fn a_refund_of_several_charges_reaches_both_parts() {
     assert_eq!(east.limiter.hold(both).refund().await.expect("a refund"), 3);
     assert_eq!(world.home.spent(&a, "alice", "4/min"), 0);
     assert_eq!(east.store.spent(&b, "alice", "3/min"), 0);
-    assert_eq!(east.store.spent(&a, "alice", "3/min"), 3, "that of the first check");
+    assert_eq!(east.store.spent(&a, "alice", "3/min"), 3, "the unit of the first check");
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,7 +25,7 @@ struct Row {
     wrongly_admitted: u64,
     /// Requests that were denied although the units that this algorithm had admitted left room.
     wrongly_denied: u64,
-    /// Decisions that differ from those of an exact log with a history of its own.
+    /// Decisions that an exact log with a history of its own makes otherwise.
     differ: u64,
 }
 

@@ -29,7 +29,7 @@ fn app() -> Router {
     Router::new().route("/", get(|| async { "hello" }))
 }
 
-/// Starts the servers over one Redis, and a control, whose waits are those of the machine.
+/// Starts the servers over one Redis, and one without a limiter, which shows the waits of the machine.
 pub(crate) async fn start(url: &str) -> [SocketAddr; 4] {
     let [ours, tier, plain] = [ours(url).await, tier(url).await, plain(url).await];
     [serve(ours).await, serve(tier).await, serve(plain).await, serve(app()).await]

@@ -1,4 +1,4 @@
-//! The decision on the lines of a request.
+//! The [decision](Decision) on the lines of a request.
 
 use futures_util::future::join_all;
 use plimsoll::{Charge, Decision, Error, Limiter, policy::Charges};
@@ -20,10 +20,11 @@ pub(super) struct EnvoyCheck<'a> {
     pub(super) options: &'a EnvoyOptions,
 }
 
-/// Charges of some lines. Lines with the same budget are one charge, under the smallest of their limits.
+/// Charges of some lines. Lines with the same budget are one [charge](Charge), under the smallest of their
+/// limits.
 struct Charged<'a> {
     charges: Charges<'a>,
-    /// The line and the position of its charge. It is empty if there are no charges.
+    /// The line and the position of its [charge](Charge). It is empty if there are no charges.
     positions: SmallVec<[(usize, usize); USUAL_LINES]>,
 }
 
@@ -232,7 +233,7 @@ fn limit_of(limited: &Limited<'_>) -> u64 {
     limited.counted.map_or(0, |(_, quota)| quota.limit())
 }
 
-/// Returns whether the limiter counts two lines together.
+/// Returns whether the [limiter](Limiter) counts two lines together.
 fn is_same_budget(one: &Limited<'_>, other: &Limited<'_>) -> bool {
     let name = |limited: &Limited<'_>| limited.counted.map(|(policy, _)| policy.name().as_ptr());
     one.key == other.key

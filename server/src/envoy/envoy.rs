@@ -32,7 +32,7 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct Envoy(pub(super) Arc<EnvoyParts>);
 
-/// The parts of the service: the configuration in force, and the limiter that decides under it.
+/// The parts of the service: the configuration in force, and the [limiter](Limiter) that decides under it.
 #[derive(Debug)]
 pub(super) struct EnvoyParts {
     pub(super) config: ArcSwap<EnvoyConfig>,
@@ -52,7 +52,7 @@ pub(super) struct Seen {
 }
 
 impl Envoy {
-    /// Creates the service with a configuration, over a limiter.
+    /// Creates the service with a configuration, over a [limiter](Limiter).
     #[must_use]
     pub fn new(config: EnvoyConfig, limiter: Limiter) -> Self {
         Self::with_parts(config, limiter, None, None)
@@ -64,7 +64,7 @@ impl Envoy {
     ///
     /// # Errors
     ///
-    /// Returns an error if the registry has one of the policies from another source.
+    /// Returns an error if the [registry](Registry) has one of the policies from another source.
     pub fn new_registered(
         config: EnvoyConfig,
         limiter: Limiter,

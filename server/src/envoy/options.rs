@@ -44,10 +44,9 @@ pub struct EnvoyOptions {
     pub on_failure: OnFailure,
     /// True if responses have `ratelimit` and `ratelimit-policy` of draft-ietf-httpapi-ratelimit-headers-11, and
     /// denials `retry-after`. By default the service adds no header, as envoyproxy/ratelimit.
-    ///
-    /// The names in the first two are those of the limits: the `name` in the configuration, or else the keys and
-    /// configured values of the descriptors, such as `source_cluster_proxy.destination_cluster_mock`. The clients
-    /// of Envoy see them.
+    /// The first two name the limits: by the `name` in the configuration, or else the keys and configured
+    /// values of the descriptors, such as `source_cluster_proxy.destination_cluster_mock`. The clients of Envoy
+    /// see them.
     pub ratelimit_headers: bool,
 }
 
@@ -79,7 +78,7 @@ impl Default for EnvoyOptions {
 }
 
 impl EnvoyOptions {
-    /// The algorithm that counts limits of `unit` and `requests_per_unit` by default: at most
+    /// The [algorithm](Algorithm) that counts limits of `unit` and `requests_per_unit` by default: at most
     /// `requests_per_unit` in any trailing unit. A request comes back up to a 30th of the unit late.
     pub const DEFAULT_ALGORITHM: Algorithm = Algorithm::SlidingBuckets(30);
 }

@@ -14,16 +14,16 @@ use super::{
 /// The percentage of a limit behind which hits are near it.
 const NEAR_PERCENT: u64 = 80;
 
-/// The outcome of a line.
+/// The [outcome](Outcome) of a line.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LineOutcome {
     /// True if the limit admits the line by itself.
     pub(super) has_passed: bool,
     /// The hits that were charged. Lines with the same budget have the hits of all of them.
     pub(super) charged: u64,
-    /// The quota by which the budget is counted, unless the line has none. An operator can set it.
+    /// The [quota](Quota) by which the budget is counted, unless the line has none. An operator can set it.
     pub(super) quota: Option<Quota>,
-    /// The standing of the budget after the decision, unless the line has none.
+    /// The [standing](Standing) of the budget after the decision, unless the line has none.
     pub(super) standing: Option<Standing>,
 }
 
@@ -44,7 +44,7 @@ impl LineOutcome {
         has_strict_looks: bool,
     ) -> Self {
         let (mut quota, mut standing) = (*outcome.charge().quota(), *outcome.standing());
-        // A quota that an operator has set for the key replaces that of a look.
+        // A quota that an operator has set for the key replaces the quota of a look.
         if quota_of_look(limited, has_strict_looks) == Some(quota) {
             quota = limited.counted.map_or(quota, |(_, quota)| quota);
             standing = without_one(&standing);
@@ -81,7 +81,7 @@ impl LineOutcome {
     }
 }
 
-/// Returns the quota under which a look is decided, if it is not the one of the limit.
+/// Returns the [quota](Quota) under which a look is decided, if it is not the quota of the limit.
 ///
 /// A look passes while no more hits than the limit count. Under a limit that is larger by one, this is so while one
 /// unit is left. If hits that are denied never count, no more than the limit ever do, so the look asks for a unit.
@@ -102,7 +102,7 @@ pub(super) fn quota_of_look(limited: &Limited<'_>, has_strict_looks: bool) -> Op
     }
 }
 
-/// Returns the standing under a limit that is smaller by one.
+/// Returns the [standing](Standing) under a limit that is smaller by one.
 fn without_one(standing: &Standing) -> Standing {
     Standing::new(
         standing.limit().saturating_sub(1),

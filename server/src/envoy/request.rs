@@ -37,7 +37,7 @@ pub(super) enum Line<'t> {
 /// A descriptor under a limit.
 #[derive(Debug)]
 pub(super) struct Limited<'t> {
-    /// The policy and the quota under which it is counted, or `None` if the limit is 0.
+    /// The [policy](Policy) and the quota under which it is counted, or `None` if the limit is 0.
     pub(super) counted: Option<(&'t Policy, Quota)>,
     /// The limit of the configuration, or `None` if the request has brought its own.
     pub(super) rule: Option<&'t Rule>,

@@ -54,8 +54,8 @@ impl Stats {
 }
 
 impl RuleStats {
-    /// Creates the counters of a limit by its domain and the names of its descriptors. The labels are those of the
-    /// first two.
+    /// Creates the counters of a limit by its domain and the names of its descriptors. The first two names are
+    /// the labels.
     pub(super) fn new(domain: &str, names: &[String]) -> Self {
         // The separators of statsd become underscores, as in envoyproxy/ratelimit.
         let label = |text: &str| text.replace([':', '|'], "_");

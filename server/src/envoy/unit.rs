@@ -1,4 +1,4 @@
-//! The units of time of a limit, and the quota of a number of requests per unit.
+//! The units of time of a limit, and the [quota](Quota) of a number of requests per unit.
 
 use std::time::Duration;
 
@@ -69,7 +69,8 @@ impl Unit {
         Self::find(|(.., shown)| *shown as i32 == number)
     }
 
-    /// Returns the unit of a limit that a request brings along. Its numbers are those of responses, without weeks.
+    /// Returns the unit of a limit that a request brings along. Its numbers are the same as in responses,
+    /// without weeks.
     pub(super) fn of_override(number: i32) -> Option<Self> {
         RateLimitUnit::try_from(number).ok().and_then(|unit| Self::of_shown(unit as i32))
     }
@@ -79,7 +80,7 @@ impl Unit {
     }
 }
 
-/// Returns the quota of a number of requests per unit. A number that no log can count has
+/// Returns the [quota](Quota) of a number of requests per unit. A number that no log can count has
 /// [`Algorithm::SlidingCounter`].
 ///
 /// # Errors

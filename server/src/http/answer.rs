@@ -1,4 +1,4 @@
-//! The response to a decision.
+//! The response to a [decision](Decision).
 
 use axum::response::{IntoResponse, Response};
 use http::{
@@ -20,7 +20,7 @@ use super::{
     receipts::Token,
 };
 
-/// The decision on a request that is admitted, or that was only looked at.
+/// The [decision](Decision) on a request that is admitted, or that was only looked at.
 #[derive(Serialize)]
 pub(super) struct Admitted<'a> {
     allowed: bool,
@@ -54,7 +54,7 @@ struct StandingAnswer {
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Returns the response to a check: status 200, or the one of a denial.
+/// Returns the response to a check: status 200, or the status of a denial.
 pub(super) fn of_check(api: &Api, lines: &Lines, decision: &Decision<'_>) -> Response {
     match decision {
         Decision::Allowed(_) => admitted(api, lines, decision, None),

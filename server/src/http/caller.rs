@@ -46,7 +46,7 @@ fn find(api: &Api, headers: &HeaderMap) -> Result<Client, Problem> {
     api.parts().clients.find(headers).map_err(|denied| {
         let detail = match denied {
             TokenError::Missing => "The request has no token, or more than one",
-            TokenError::Unknown => "The token is not that of a client",
+            TokenError::Unknown => "The token belongs to no client",
         };
         let problem = Problem::new(StatusCode::UNAUTHORIZED, "No client", detail);
         problem.allowed("the header \"Authorization: Bearer TOKEN\"")

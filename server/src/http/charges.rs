@@ -1,4 +1,4 @@
-//! The charges that a request names: by policy, key and cost.
+//! The [charges](Charge) that a request names: by policy, key and cost.
 
 use plimsoll::{Charge, Key, OnFailure, policy::Charges};
 use plimsoll_control::Registered;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{Api, policies, problem::Problem};
 use crate::access::Client;
 
-/// The body of a request with charges.
+/// The body of a request with [charges](Charge).
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ChargesBody {
@@ -52,8 +52,8 @@ impl ChargesBody {
     ///
     /// # Errors
     ///
-    /// Returns the problem of a policy that does not exist or that the client may not use, of a key in another
-    /// form, and of too many charges.
+    /// Returns the [problem](Problem) of a policy that does not exist or that the client may not use, of a key
+    /// in another form, and of too many charges.
     pub(super) fn find(self, api: &Api, client: &Client) -> Result<Lines, Problem> {
         let count = self.charges.len();
         if !(1..=Charges::MAX).contains(&count) {
@@ -77,7 +77,7 @@ impl ChargesBody {
 ///
 /// # Errors
 ///
-/// Returns the problem of a request that asks for more.
+/// Returns the [problem](Problem) of a request that asks for more.
 fn on_failure(asked: Option<OnFailure>, setting: OnFailure) -> Result<OnFailure, Problem> {
     const BY_STRICTNESS: [(OnFailure, &str); 3] =
         [(OnFailure::Allow, "allow"), (OnFailure::Local, "local"), (OnFailure::Deny, "deny")];

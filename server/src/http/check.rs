@@ -28,7 +28,7 @@ pub(super) async fn check(
     charge(&api, &client, &lines, None).await
 }
 
-/// Charges like a check, and answers with a receipt.
+/// Charges like a check, and answers with a [receipt](Receipt).
 pub(super) async fn reserve(
     State(api): State<Api>,
     Caller(client): Caller,
@@ -54,7 +54,7 @@ pub(super) async fn acquire(
     charge(&api, &client, &lines, Some(Kind::Slot)).await
 }
 
-/// Returns the decision that a check would return, with status 200, and spends nothing.
+/// Returns the [decision](Decision) that a check would return, with status 200, and spends nothing.
 pub(super) async fn peek(
     State(api): State<Api>,
     Caller(client): Caller,
@@ -99,7 +99,7 @@ async fn charge(
     Ok(answer::admitted(api, lines, &decision, token))
 }
 
-/// Returns the problem of a charge under a concurrency limit, whose units would never be released.
+/// Returns the [problem](Problem) of a charge under a concurrency limit, whose units would never be released.
 fn forbid_in_flight(lines: &Lines) -> Result<(), Problem> {
     let Some(line) = lines.in_flight().next() else { return Ok(()) };
     let name = line.registered.policy().name();
@@ -107,7 +107,7 @@ fn forbid_in_flight(lines: &Lines) -> Result<(), Problem> {
     Err(Problem::invalid(detail, "POST /v1/slots/acquire"))
 }
 
-/// Returns some of the lines of a receipt.
+/// Returns some of the lines of a [receipt](Receipt).
 pub(super) fn part(receipt: &Receipt, has: impl Fn(&ReceiptLine) -> bool) -> Receipt {
     let lines = receipt.lines().iter().filter(|line| has(line)).map(|line| {
         let quota = *line.charge.quota();

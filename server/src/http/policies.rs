@@ -10,7 +10,7 @@ use crate::access::Client;
 /// The longest text of a key, in bytes.
 const MAX_KEY_BYTES: usize = 1_024;
 
-/// The most names that a problem lists, and the longest unknown name that it repeats.
+/// The most names that a [problem](Problem) lists, and the longest unknown name that it repeats.
 const MAX_NAMES: usize = 20;
 pub(super) const MAX_NAME_CHARS: usize = 64;
 

@@ -1,6 +1,7 @@
 //! Receipts and slots: texts that clients keep and send back. Each is signed, valid for a time, and used once.
 //!
-//! The text has the parts of a receipt of the library as JSON, and their HMAC-SHA256 (RFC 2104), both in base64url.
+//! The text has the parts of a [receipt](Receipt) of the library as JSON, and their HMAC-SHA256 (RFC 2104),
+//! both in base64url.
 //!
 //! The store that has the budgets records the use of a receipt: one unit under a number that only this receipt has, with
 //! a limit of one unit in the time for which it is valid. A sliding log admits no second unit in any such window, and
@@ -28,14 +29,14 @@ use super::{
 };
 use crate::{access::Client, random};
 
-/// The name of the policy that counts the uses of receipts, in metrics and in the store.
+/// The name of the [policy](Policy) that counts the uses of receipts, in metrics and in the store.
 const USES: &str = "plimsoll.receipts";
 
 /// The name of the format, which is a part of what is signed. Another format has another name, so that no text
 /// is valid as both.
 const FORMAT: &[u8] = b"plimsoll receipt 2\0";
 
-/// The sources of receipts.
+/// The sources of [receipts](Receipt).
 const SOURCES: [Source; 5] =
     [Source::Local, Source::Fallback, Source::Shared, Source::Leased, Source::Region];
 
@@ -81,7 +82,7 @@ struct Content {
     /// The name of the client that may use it.
     #[serde(rename = "c")]
     client: String,
-    /// The store's time of the charge, in microseconds.
+    /// The store's time of the [charge](Charge), in microseconds.
     #[serde(rename = "t")]
     time_micros: u64,
     /// The time for which the receipt is valid, in microseconds.
@@ -101,7 +102,7 @@ struct Line {
     /// The text of the key, as the client has sent it.
     #[serde(rename = "k")]
     key: String,
-    /// The quota that decided the charge. The policy may have another one by now.
+    /// The [quota](Quota) that decided the charge. The policy may have another one by now.
     #[serde(rename = "q")]
     quota: String,
     #[serde(rename = "u")]
@@ -110,7 +111,7 @@ struct Line {
     mark: [u64; 3],
 }
 
-/// A receipt whose signature is right, with the policies and the keys of its lines.
+/// A receipt whose signature is right, with the [policies](Policy) and the keys of its lines.
 pub(super) struct Opened {
     content: Content,
     source: Source,
@@ -138,8 +139,8 @@ impl Receipts {
         Ok(Self { mac, limiter, uses, registry, instance, lifetime })
     }
 
-    /// Returns the text of a receipt, for one client. `text_of` returns the text of the key of a charge. A slot is valid
-    /// until its first unit expires.
+    /// Returns the text of a receipt, for one client. `text_of` returns the text of the key of a
+    /// [charge](Charge). A slot is valid until its first unit expires.
     pub(super) fn issue(
         &self,
         kind: Kind,
@@ -185,8 +186,8 @@ impl Receipts {
     ///
     /// # Errors
     ///
-    /// Returns the problem of a receipt that is forged, or that belongs to another client or instance, and of a
-    /// policy that the client may not use any more.
+    /// Returns the [problem](Problem) of a receipt that is forged, or that belongs to another client or
+    /// instance, and of a policy that the client may not use any more.
     pub(super) fn open(&self, client: &Client, kind: Kind, text: &str) -> Result<Opened, Problem> {
         let content = self.verified(text).filter(|content| content.kind == kind);
         let content = content.ok_or_else(forged)?;
@@ -232,7 +233,8 @@ impl Receipts {
     ///
     /// # Errors
     ///
-    /// Returns the problem of a receipt that was used before or has expired, and of a store that cannot answer.
+    /// Returns the [problem](Problem) of a receipt that was used before or has expired, and of a store that
+    /// cannot answer.
     pub(super) async fn take(&self, opened: &Opened) -> Result<Receipt, Problem> {
         let receipt = opened.restore().ok_or_else(forged)?;
         let content = &opened.content;

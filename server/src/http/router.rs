@@ -28,7 +28,7 @@ pub fn router(api: Api) -> Router {
         .with_state(api)
 }
 
-/// Adds the answers to requests for other paths and methods than those of a router.
+/// Adds the answers to requests for paths and methods that a router does not have.
 pub(crate) fn with_fallbacks(router: Router) -> Router {
     router.fallback(not_found).method_not_allowed_fallback(method_not_allowed)
 }

@@ -1,5 +1,5 @@
-//! Requests about receipts and slots. A receipt is settled or refunded, and a slot is renewed while its work lasts, and
-//! then released.
+//! Requests about [receipts](Receipt) and slots. A receipt is settled or refunded, and a slot is renewed while
+//! its work lasts, and then released.
 //!
 //! Nothing about a slot is kept in this process: the store has its units, and the client its receipt. So each
 //! instance can renew and release the slots of the others. A slot that is not renewed expires in the store.
@@ -30,7 +30,7 @@ pub(super) struct SettleBody {
     units: Units,
 }
 
-/// The units that the charges of a receipt cost in the end.
+/// The units that the charges of a [receipt](Receipt) cost in the end.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a number of units, or a table of numbers by policy")]
 enum Units {

@@ -26,7 +26,7 @@ pub(super) struct Parts {
 }
 
 impl Api {
-    /// Creates the API over a limiter and the policies of a registry.
+    /// Creates the API over a [limiter](Limiter) and the policies of a registry.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Api {
         &self.0
     }
 
-    /// Counts a decision for the admin page.
+    /// Counts a [decision](Decision) for the admin page.
     pub(super) fn record(&self, decision: &Decision<'_>) {
         self.0.offenders.record(decision);
     }

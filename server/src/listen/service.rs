@@ -52,8 +52,8 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
             if ends && !is_http2 {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            // All other bodies are streams, such as that of `grpc.health.v1.Health/Watch`. They keep the connection in
-            // use until they end.
+            // All other bodies are streams, such as the body of `grpc.health.v1.Health/Watch`. They keep the
+            // connection in use until they end.
             if response.body().size_hint().exact().is_some() {
                 return Ok(response);
             }

@@ -45,7 +45,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Returns the bounds of these options.
+    /// Returns the [bounds](Bounds) of these options.
     pub(super) fn new(options: &Options) -> Self {
         let bounds = Self::default();
         Self {

@@ -23,7 +23,7 @@ struct CommandLine {
     /// Settings file, in TOML
     #[arg(long, env = "PLIMSOLL_SETTINGS", value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// Read the settings and the limits, report mistakes, and exit
+    /// Read the [settings](Settings) and the limits, report mistakes, and exit
     #[arg(long)]
     check: bool,
     /// Print the limits that are in force without `--config`, and exit
@@ -63,7 +63,7 @@ impl Flags {
             .iter()
             .any(|it| self.matches.contains_id(it))
         {
-            // Another kind of servers replaces those of the file.
+            // Another kind of servers replaces the servers of the file.
             (options.redis, options.redis_cluster) = (None, None);
             (options.redis_sentinels, options.redis_primary) = (None, None);
         }

@@ -39,7 +39,7 @@ const VARIABLES: [(&str, &str); 26] = [
 /// The variables that a container may have for other reasons. Alone, they are no sign of envoyproxy/ratelimit.
 const COMMON: [&str; 2] = ["GRPC_PORT", "PORT"];
 
-/// Returns a warning if options name limits, and variables of envoyproxy/ratelimit name others.
+/// Returns a warning if [options](Options) name limits, and variables of envoyproxy/ratelimit name others.
 ///
 /// # Errors
 ///

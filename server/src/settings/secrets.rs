@@ -5,7 +5,8 @@ use std::env;
 
 use super::SettingsError;
 
-/// The environment variables of the token of clients, of that of operators, and of the secret of receipts.
+/// The environment variables of three secrets: the token of clients, the token of operators, and the secret of
+/// receipts.
 pub(super) const SECRETS: [&str; 3] =
     ["PLIMSOLL_TOKEN", "PLIMSOLL_ADMIN_TOKEN", "PLIMSOLL_RECEIPT_SECRET"];
 

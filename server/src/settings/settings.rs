@@ -47,11 +47,11 @@ pub struct Settings {
     pub receipt_lifetime: Duration,
     /// The secret that signs receipts, or `None` for a random one.
     pub receipt_secret: Option<String>,
-    /// The Redis that all instances share, instead of that of a file.
+    /// The Redis that all instances share, instead of the Redis of a file.
     pub redis: Option<RedisServers>,
     /// True if the service starts without a connection to Redis. `None` is as the file says.
     pub is_redis_lazy: Option<bool>,
-    /// The URL of the Redis server of overrides, instead of that of the budgets.
+    /// The URL of the Redis server of overrides, instead of the server of the budgets.
     pub overrides_redis: Option<String>,
     /// The bounds of what clients can send and hold.
     pub bounds: Bounds,
@@ -90,7 +90,8 @@ pub enum RedisServers {
 }
 
 impl Settings {
-    /// Returns the settings of these options. `variables` has those of envoyproxy/ratelimit, which are not followed.
+    /// Returns the [settings](Settings) of these options. `variables` are the variables of
+    /// envoyproxy/ratelimit, which are not followed.
     ///
     /// # Errors
     ///
@@ -140,7 +141,7 @@ fn paths(field: &str, paths: Option<Vec<PathBuf>>) -> Result<Vec<PathBuf>, Setti
     }
 }
 
-/// Reads the settings file. Its paths are relative to its folder.
+/// Reads the [settings](Settings) file. Its paths are relative to its folder.
 pub(super) fn read(path: &Path) -> Result<Options, SettingsError> {
     let name = path.display();
     let text = fs::read_to_string(path).map_err(|error| {
@@ -177,7 +178,7 @@ fn redis(options: &Options) -> Result<Option<RedisServers>, SettingsError> {
     }))
 }
 
-/// Returns the switches of the service for Envoy: those of the table, and the flags in their place.
+/// Returns the switches of the service for Envoy: from the table, or from the flags, which take precedence.
 fn envoy(options: &Options) -> EnvoyOptions {
     let mut envoy = options.envoy.clone().unwrap_or_default();
     envoy.decide = options.envoy_decide.unwrap_or(envoy.decide);
@@ -194,7 +195,7 @@ fn clients(options: &Options) -> Result<Clients, SettingsError> {
             return Ok(());
         }
         let allowed = "a name and a token of its own for each client";
-        Err(SettingsError::new(field, "that of another client", allowed))
+        Err(SettingsError::new(field, "already used by another client", allowed))
     };
     if let Some(token) = &options.token {
         add(Client::new("token", ["*"]), "token", &resolve("token", token)?)?;

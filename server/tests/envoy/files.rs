@@ -55,7 +55,7 @@ fn each_file_below_a_folder_is_read_whatever_its_name_is() {
         let file = folder.join(name);
         fs::write(&file, text).unwrap();
         let error = error(&folder);
-        // Of two files with one domain, the second in the order of their names is named.
+        // If two files have one domain, the error names the second one in the order of their names.
         let named = if name == "#d#" { folder.join("d") } else { file.clone() };
         let is_named = error.contains(&named.display().to_string());
         assert!(is_named && error.contains(expected), "{name}: {error}");

@@ -47,7 +47,7 @@ fn both_ways() -> [EnvoyOptions; 2] {
 }
 
 #[tokio::test]
-async fn the_hits_are_those_of_the_descriptor_or_else_of_the_request() {
+async fn the_hits_come_from_the_descriptor_or_else_from_the_request() {
     for options in both_ways() {
         let service = Service::with(LIMITS, options);
         let mut of_request = request("shop", [descriptor("user=a"), hits("other=a", 4)]);
@@ -157,7 +157,7 @@ async fn together_a_look_that_is_denied_charges_nothing() {
 }
 
 #[tokio::test]
-async fn a_report_counts_beyond_the_limit_where_somebody_looks() {
+async fn a_report_of_a_client_that_looks_counts_beyond_the_limit() {
     for options in both_ways() {
         let service = Service::with(LIMITS, options);
         let look = async |of: &str| service.answer("shop", [hits(of, 0)]).await.1[0];

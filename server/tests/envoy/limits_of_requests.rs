@@ -32,7 +32,7 @@ async fn a_request_with_a_mistake_is_an_invalid_argument() {
     assert!(service.ask(request("shop", [entries(64)])).await.is_ok());
 }
 
-/// The limits that requests bring along count apart from those of a descriptor with the key `override`.
+/// The limits that requests bring along count apart from the limits of a descriptor with the key `override`.
 #[tokio::test]
 async fn no_descriptor_has_the_name_of_the_limits_of_requests() {
     let service = Service::new(&LIMITS.replace("key: user", "key: override"));

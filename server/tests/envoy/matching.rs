@@ -179,7 +179,7 @@ descriptors:
     assert_eq!(service.says("shop", "files=own/b").await, Ok(3, Hour, 2));
     assert_eq!(service.says("shop", "files=files/c").await, Ok(3, Hour, 0));
     assert_eq!(service.says("shop", "files=files/d").await, Over(3, Hour));
-    // The outer level shares, the inner one does not: keys of the same name are told apart by their place.
+    // The outer level shares, the inner one does not: keys of the same name count apart by their place.
     assert_eq!(service.says("shop", "tenant=t1 tenant=x1").await, Ok(3, Hour, 2));
     assert_eq!(service.says("shop", "tenant=t2 tenant=x1").await, Ok(3, Hour, 1));
     assert_eq!(service.says("shop", "tenant=t2 tenant=x2").await, Ok(3, Hour, 2));

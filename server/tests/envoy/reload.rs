@@ -184,7 +184,8 @@ async fn a_kept_domain_ends_as_its_file_says_when_it_is_back() {
     assert_eq!(service.says("other", "user=a").await, Says::Ok(5, Minute, 4));
     assert_eq!(service.says("new", "user=a").await, Says::Ok(6, Minute, 5));
     assert_eq!(service.says("shop", "user=a").await, Says::Over(1, Minute));
-    // It is kept over further changes, and is that of the file when there is one, with what was spent.
+    // The limit is kept over further changes. When a file has the domain again, its limit applies, and spent units
+    // stay spent.
     fs::write(folder.join("new.yaml"), limit(7).replace("shop", "new")).unwrap();
     assert!(service.envoy.reload().unwrap());
     assert_eq!(kept(&service), ["shop"]);

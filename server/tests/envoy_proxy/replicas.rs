@@ -16,7 +16,7 @@ async fn two_replicas_admit_exactly_one_budget() {
     let file = written(LIMITS);
     // A busy machine does not reach this deadline, so that Redis decides all checks.
     let store = file.with_file_name("store.toml");
-    fs::write(&store, "policies = {}\nresilience = { deadline = '20s', breaker = 'off' }\n")
+    fs::write(&store, "policies = {}\nresilience = { deadline = '20s', breaker = false }\n")
         .unwrap();
     let more = ["--config", store.to_str().unwrap()];
     let [one, other] = [(); 2].map(|()| Service::start_with(&file, Some(&redis.url()), &more));

@@ -128,7 +128,7 @@ async fn replaces() {
     scenario.expect("/pair", &[("x-tenant", "one"), ("x-op", "banned")], &[429]).await;
     four(of("banned", "gate", "main"), &[429]).await;
     four(of("banned", "gate", "pardon"), &[200, 200, 429]).await;
-    // What replaces a limit does not spend it.
+    // A limit that replaces another does not spend it.
     four(of("special", "gate", "special"), &[200, 200, 429]).await;
     four(of("special", "gate", "unknown"), &[200, 429]).await;
     four(of("special", "gate", "special"), &[429]).await;

@@ -12,7 +12,7 @@ fn api(service: &Service, token: Option<&str>, path: &str) -> Reply {
 }
 
 #[test]
-fn nobody_is_an_operator_by_default() {
+fn no_client_is_an_operator_by_default() {
     let mut asked = Service::start(&[]);
     let token = asked.next_line();
     let token = token.strip_prefix("admin token ").expect("a token that was asked for");

@@ -19,7 +19,7 @@ fn the_default_config_admits_five_units_in_ten_seconds() {
         assert_eq!((&charge["remaining"], &charge["granted"]), (&json!(remaining), &json!(1)));
     }
     let reply = service.check("demo", "alice", 1);
-    // What has passed since the first unit was spent, at most.
+    // At most this time has passed since the first unit was spent.
     let passed = start.elapsed().as_secs_f64();
     assert_eq!(reply.status, 429);
     let seconds: f64 = reply.header("retry-after").unwrap().parse().unwrap();

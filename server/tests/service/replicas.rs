@@ -30,7 +30,7 @@ impl Drop for Replicas {
 /// Writes limits to a file, with a deadline that a busy machine does not reach, so that Redis decides all checks.
 fn written(folder: &Path, limits: &str) -> String {
     let file = folder.join("limits.toml");
-    let limits = format!("{limits}\nresilience = {{ deadline = '20s', breaker = 'off' }}\n");
+    let limits = format!("{limits}\nresilience = {{ deadline = '20s', breaker = false }}\n");
     std::fs::write(&file, limits).unwrap();
     file.to_str().unwrap().to_owned()
 }

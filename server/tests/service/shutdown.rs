@@ -36,7 +36,7 @@ fn no_answer_is_lost_under_load() {
         for _ in 0..16 {
             scope.spawn(|| {
                 let mut stream = TcpStream::connect(&service.http).unwrap();
-                // A client that is told to close its connection goes to another instance.
+                // A client whose connection is closed goes to another instance.
                 loop {
                     let reply =
                         exchange(&mut stream, &request()).expect("each request is answered");

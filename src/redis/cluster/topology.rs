@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_host_is_that_of_the_replying_node() {
+    fn an_empty_host_means_the_replying_node() {
         let hosts = [text("10.0.0.1"), text(""), Value::Nil, text("?")];
         let reply = hosts.into_iter().zip(0..).map(|(host, at)| reply_range(at, at, host, 6_379));
         let ranges = parse_ranges(Value::Array(reply.collect()), "here").expect("valid");

@@ -159,7 +159,7 @@ async fn check_health(
     match reply.map(|reply| reply.map_err(Failure::of_request)) {
         Ok(Ok(Value::SimpleString(pong))) if pong == "PONG" => liveness.record_reply(),
         Ok(Ok(_)) => drop(liveness.desynchronize()),
-        // An error, such as that of a user without the right to PING, is also a reply.
+        // An error, such as for a user without the right to PING, is also a reply.
         Ok(Err(Failure::ServerError(_))) => liveness.record_reply(),
         _ => liveness.close(),
     }

@@ -99,7 +99,7 @@ impl SentinelConnector {
     }
 }
 
-/// Returns whether the reply to `ROLE` is that of a primary.
+/// Returns whether the reply to `ROLE` comes from a primary.
 fn is_primary(role: &Value) -> bool {
     let Value::Array(items) = role else { return false };
     match items.first() {
@@ -121,8 +121,8 @@ fn host_of(url: &str) -> &str {
 ///
 /// # Errors
 ///
-/// Returns an error if all attempts fail. The error is that of the last attempt to which a server answered,
-/// or else that of the first attempt that failed.
+/// Returns an error if all attempts fail. The error is from the last attempt to which a server answered, or
+/// else from the first attempt that failed.
 pub(super) async fn first_ok<T: 'static>(
     mut attempts: JoinSet<Result<T, RedisError>>,
 ) -> Result<T, RedisError> {

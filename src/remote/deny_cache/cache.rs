@@ -43,7 +43,7 @@ const MAX_UNKNOWN_PER_SECOND: u64 = 1_000;
 /// A denial that the cache implies.
 struct ImpliedDenial {
     reply: StoreReply,
-    /// True if the wait for a key without an entry may be longer than that of the reply.
+    /// True if the wait for a key without an entry may be longer than the wait of the reply.
     is_wait_unknown: bool,
 }
 
@@ -115,7 +115,7 @@ impl DenyCache {
         }
     }
 
-    /// Ends a request whose reply has arrived. `charges` are those of a check, and empty for other
+    /// Ends a request whose reply has arrived. `charges` are the charges of a check, and empty for other
     /// requests.
     pub(in crate::remote) fn record(
         &self,

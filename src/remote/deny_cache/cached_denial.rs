@@ -70,7 +70,7 @@ impl CachedDenial {
         Some(Self { asked_at, latency, store_time, limit, remaining, next_at, reset_at, refused })
     }
 
-    /// Returns whether the entry, which is that of `quota`, is recent enough to be used at `now`.
+    /// Returns whether the entry, which is about `quota`, is recent enough to be used at `now`.
     pub(super) fn is_fresh(&self, quota: &Quota, now: u64) -> bool {
         let max_age = if quota.is_concurrent() { MAX_AGE_IN_FLIGHT_MICROS } else { MAX_AGE_MICROS };
         (self.asked_at..self.asked_at.saturating_add(max_age)).contains(&now)

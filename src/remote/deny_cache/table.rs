@@ -149,7 +149,7 @@ impl CacheEntry {
     }
 }
 
-/// Returns the index of an empty way, or else that of the oldest entry.
+/// Returns the index of an empty way, or else of the oldest entry.
 fn oldest(set: &[Option<CacheEntry>; WAYS]) -> usize {
     let mut oldest = 0;
     for (way, entry) in set.iter().enumerate() {

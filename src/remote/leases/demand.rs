@@ -55,7 +55,7 @@ impl Demand {
         self.current.units = self.current.units.saturating_add(cost.saturating_mul(SCALE));
     }
 
-    /// Returns the demand that is expected in the interval from `now` on: the average, or that of the
+    /// Returns the demand that is expected in the interval from `now` on: the average, or the demand of the
     /// current interval if it is higher already.
     #[inline]
     pub(super) fn expected(&mut self, now: u64) -> Expected {

@@ -66,7 +66,7 @@ impl Grants {
         grant.map(|grant| grant.units = grant.units.saturating_add(units)).is_some()
     }
 
-    /// Ends the grants whose units may be used no later than those of `late`.
+    /// Ends the grants whose units may be used no later than the units of `late`.
     pub(super) fn end(&mut self, late: &Taken) {
         let late = self.0.iter_mut().filter(|grant| grant.end <= late.end);
         late.for_each(|grant| grant.is_over = true);
@@ -139,7 +139,7 @@ impl Grant {
     /// Returns the units that are left, if there are any.
     ///
     /// Under a token bucket, the store has no record of other refunds. They may have removed older debts, so
-    /// the refill may already have paid for this grant. The mark assumes this: it is that of a charge to a
+    /// the refill may already have paid for this grant. The mark assumes this: it is the mark of a charge to a
     /// full bucket. So refilled units never come back twice.
     pub(super) fn leftover(&self) -> Option<Leftover> {
         let Self { mark, has_debt_mark, granted, units, .. } = *self;

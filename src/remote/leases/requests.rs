@@ -57,7 +57,7 @@ impl Leases {
     /// grant. The other units are refunded to the store.
     fn refund(&self, receipt: &Receipt, limit: Option<Duration>) -> Answer {
         // The mark alone does not show that units are from a stock: all charges of a period may have the
-        // same one, also forced charges and those of the fallback. So the units of a check that was not
+        // same one, also forced charges and charges of the fallback. So the units of a check that was not
         // paid wholly from stock go to the store, which also refunds the units of a grant.
         if receipt.source != Source::Leased {
             return self.stocks.guarded.call(Request::Refund(receipt), Origin::Caller, limit);

@@ -79,7 +79,7 @@ pub(crate) struct RenewalRequest {
     pub(crate) max: u64,
     /// The mean cost of a check of the key.
     mean_cost: u64,
-    /// The time of [`Stock::send`], and before it that of the start.
+    /// The time of [`Stock::send`], and before it the time of the start.
     pub(crate) sent_at: u64,
     generation: u64,
     has_debt_marks: bool,
@@ -216,7 +216,7 @@ impl Stock {
     }
 
     /// Adds the units of a renewal to the stock. Returns the units to refund to the store at once:
-    /// those of a renewal of an earlier generation, and those of a grant that has to make room.
+    /// units of a renewal of an earlier generation, and units of a grant that has to make room.
     ///
     /// The lease is shortened by a thousandth, because the clocks of two machines may differ in rate
     /// by as much.
@@ -272,7 +272,7 @@ impl Stock {
         }
     }
 
-    /// Takes the units that cannot be used, or that are not needed: those of grants that have ended, and
+    /// Takes the units that cannot be used, or that are not needed: the units of grants that have ended, and
     /// all units if the key was not checked for a refresh time.
     pub(crate) fn take_leftovers(&mut self, now: u64) -> Leftovers {
         let is_idle = now.saturating_sub(self.last_check) >= self.refresh;
@@ -335,8 +335,8 @@ impl Stock {
         self.grants.holds(cost, now)
     }
 
-    /// Returns the time of the store, and the standing of the key for this process: the units that
-    /// were free at the last exchange, and those of the stock.
+    /// Returns the time of the store, and the standing of the key for this process: the units that were free at
+    /// the last exchange, and the units of the stock.
     #[inline]
     pub(crate) fn standing(&self, now: u64) -> (Timestamp, Standing) {
         let Exchange { sent_at, time, standing } = self.exchange;

@@ -276,7 +276,7 @@ impl Stocks {
         }
     }
 
-    /// Replaces the quota of a stock by that of a charge, unless the charge was made under an earlier
+    /// Replaces the quota of a stock by the quota of a charge, unless the charge was made under an earlier
     /// quota than the stock. Returns whether it was replaced.
     fn change_quota(&self, entry: &mut Entry, charge: &Charge<'_>) -> bool {
         if charge.quota_in_force() != *charge.quota() {

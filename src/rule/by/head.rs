@@ -146,8 +146,8 @@ where
 }
 
 /// Charges the parameter `name` of the route that axum has matched: the `id` of `/users/{id}`, the
-/// `name` of `/user_{name}`, or the `path` of `/files/{*path}`. These are axum's own parameters,
-/// those of nested routers included. The value is percent-decoded, as handlers see it.
+/// `name` of `/user_{name}`, or the `path` of `/files/{*path}`. These are axum's own parameters, including
+/// parameters of nested routers. The value is percent-decoded, as handlers see it.
 ///
 /// A request is [`Identity::Unknown`] in these cases:
 ///

@@ -47,13 +47,13 @@
 //!   route, other spellings are not considered.
 //! - **Otherwise, a limit applies to all spellings.** If axum has matched a route with a parameter
 //!   (`/{*rest}`), or nothing yet, a handler may treat two spellings as the same. So
-//!   [`only`](crate::Rule::only) also matches a path whose normal form is that of the text.
+//!   [`only`](crate::Rule::only) also matches a path with the same normal form as the text.
 //!   Percent-encoding is decoded, empty segments and `.` are removed, and `..` removes the segment
 //!   before it. A nested router removes its prefix first, and `..` at the start of the rest removes nothing.
 //!   So `/api/../login` matches `/login`, and also `/api/login`.
 //! - **An exemption applies to one spelling.** [`exempt`](crate::RateLimitLayer::exempt) does not
-//!   consider other spellings: axum may send `/%68ealth` to a costly handler of `/{page}` and not to
-//!   that of `/health`.
+//!   consider other spellings: axum may send `/%68ealth` to a costly handler of `/{page}` and not to the
+//!   handler of `/health`.
 //! - **A spelling never lowers the cost.** In [`cost::by_route`](crate::cost::by_route), another
 //!   spelling costs as much as its normal form or as the spelling that was sent, whichever is more.
 //!
@@ -68,8 +68,8 @@
 //!
 //! Another mistake in a route is not visible in a response. So each route that has matched none of the
 //! first 1000 requests that were compared with it is reported by one event at level `WARN` (feature
-//! `tracing`). The event names the route, the line of the program, and the routes that axum has
-//! matched instead. See [the warnings of misuse](crate::guide::operations#warnings-of-misuse).
+//! `tracing`). The event names the route, the line of the program, and the route that axum has
+//! matched for the last of these requests. See [the warnings of misuse](crate::guide::operations#warnings-of-misuse).
 
 mod form;
 mod matching;

@@ -14,8 +14,8 @@ use crate::{
     seed::Random,
 };
 
-/// Plays checks under one of two quotas, at random, and holds the bound that the guide publishes: that
-/// of the larger limit (and burst) in the shorter window.
+/// Plays checks under one of two quotas, at random, and checks the bound that the guide publishes: the larger
+/// limit (and burst) in the shorter window.
 pub fn run(fixture: &Fixture, algorithm: Algorithm, seed: u64) {
     let random = &mut Random(seed);
     let quotas = [(); 2].map(|()| quota(random, algorithm));

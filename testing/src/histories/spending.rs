@@ -30,7 +30,7 @@ impl Player<'_> {
     pub fn settle(&mut self, which: usize, factor: Part) {
         let Some((held, lines)) = self.take_held(which) else { return };
         let units = factor.of(lines.iter().map(|(paid, _)| paid.units).max().unwrap_or(0).max(2));
-        // What comes back does so before anything is charged.
+        // Units come back before any are charged.
         for up in [false, true] {
             let charged = lines.iter().filter(|(paid, _)| paid.is_charged());
             // A settlement ends the work of units in flight, so it releases them all.

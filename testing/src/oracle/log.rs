@@ -87,7 +87,7 @@ impl Model for Log {
             if new != old {
                 request.time = request.time.min(latest);
             }
-            // What counts when the window grows has the window so far: at most two lives are kept.
+            // A request that counts when the window grows keeps its window: at most two lives are kept.
             request.life = if counts && new > old { old } else { request.life.min(new) };
         }
         (self.changed, self.window) = (time, micros(quota));

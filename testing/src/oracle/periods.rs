@@ -45,9 +45,9 @@ impl Rule {
 #[derive(Debug, Clone, Copy)]
 struct Request {
     units: u64,
-    /// The rule by which the units leave: that of the period in which they were made.
+    /// The rule by which the units leave: the rule of the period in which they were charged.
     rule: Rule,
-    /// True for the units that are left of earlier windows. They are not those of a charge any more.
+    /// True for the units that are left of earlier windows. They belong to no charge any more.
     is_carried: bool,
 }
 

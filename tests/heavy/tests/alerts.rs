@@ -230,7 +230,7 @@ fn store_down() {
         }
         world.check_new_keys(minute).await;
     });
-    let summary = "Redis decides no checks, or not those of some nodes; the instances decide by \
+    let summary = "Redis, or a node of its cluster, decides no checks; the instances decide by \
                    themselves.";
     check("1m", &pages, &[("PlimsollStoreDown", "severity: page, job: api", summary)]);
 }

@@ -86,7 +86,7 @@ where
     statuses
 }
 
-/// Between readiness and the call, the inner service stays the one that is ready.
+/// Between readiness and the call, the inner service is not replaced.
 #[tokio::test]
 async fn a_layer_updates_a_service_that_runs() {
     let (limiter, _) = limiter();
@@ -104,7 +104,7 @@ async fn a_layer_updates_a_service_that_runs() {
 }
 
 #[tokio::test]
-async fn the_service_that_was_ready_is_the_one_that_is_called() {
+async fn the_service_that_was_ready_is_called() {
     let strict = Strict::new();
     let permits = Arc::clone(&strict.permits);
     let mut service = RateLimitLayer::new(limiter().0, rule("p", "2/min")).layer(strict);
@@ -256,7 +256,7 @@ async fn all_places_where_axum_takes_a_layer() {
     }
     let layer = |quota| RateLimitLayer::new(limiter().0, rule("p", quota));
     let apps: [(Router, u16); 4] = [
-        // What the second request to no route gets: `layer` covers the fallback, the others do not.
+        // The status of the second request to no route: `layer` covers the fallback, the others do not.
         (Router::new().route("/", route(hello)).layer(layer("1/min")), 429),
         (Router::new().route("/", route(hello)).route_layer(layer("1/min")), 404),
         (Router::new().route("/", route(hello).layer(layer("1/min"))), 404),

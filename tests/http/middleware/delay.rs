@@ -183,7 +183,7 @@ async fn keys_do_not_wait_for_each_other() {
     let all = Rule::new(policy("all", "100/s"), |_: &http::request::Parts| "all");
     let layer = RateLimitLayer::new(limiter.clone(), all).and(own).delay(LONG);
     let (service, _) = service(layer);
-    // All requests share a key. Those of alice wait for her own.
+    // All requests share a key. Alice's requests wait for her own key.
     let mut waiting = Vec::new();
     for _ in 0..5 {
         waiting.push(send(&service, "alice", "/").await);
@@ -408,6 +408,6 @@ async fn take_turns() -> Result<(), String> {
     assert!(millis >= 990, "{millis} ms");
     assert_eq!(http1(address).await.get("/").await.status, 200);
     assert!(start.elapsed() >= Duration::from_millis(1_990));
-    // Otherwise it has had the turn after that of the other.
+    // Otherwise its turn came after the other request's.
     if millis < 1_900 { Ok(()) } else { Err(format!("its turn came after {millis} ms")) }
 }

@@ -57,7 +57,7 @@ where
     (head.status.as_u16(), head.headers, String::from_utf8(bytes.to_vec()).unwrap())
 }
 
-/// A store whose answers are pending at first, as those of a remote store.
+/// A store whose answers are pending at first, as the answers of a remote store are.
 #[derive(Debug)]
 pub(crate) struct PendingStore(pub(crate) MemoryStore);
 

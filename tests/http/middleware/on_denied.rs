@@ -80,7 +80,7 @@ async fn a_closure_answers_one_kind_of_rejection() {
     }
 }
 
-/// The layer sets the status for each of these, and the body is that of the closure.
+/// The layer sets the status for each of these, and keeps the body of the closure.
 #[tokio::test]
 async fn a_forgotten_status_is_set() {
     fn each<R: Into<DenialResponse> + 'static>(

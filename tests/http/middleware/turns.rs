@@ -256,7 +256,7 @@ async fn of_a_burst_all_that_come_in_time_are_served_and_the_others_are_denied_a
                     }
                 }
             }
-            // Those that were denied hold no place, so each is told the next turn.
+            // Denied requests hold no place, so each gets the time of the next turn.
             assert_eq!(found[60].retry_after.expect("a wait").0.as_secs(), 3, "{algorithm}");
             assert_eq!(found[99].retry_after.expect("a wait").0.as_secs(), 3, "{algorithm}");
         }

@@ -38,7 +38,7 @@ async fn two_batches(server: &Server) -> JoinSet<Result<(u64, Option<Error>), Er
         batches.spawn(batch(server.url()));
     }
     eventually("both are connected, and one has spent units", async || {
-        // Two connections of each, and that of the question.
+        // Two connections of each, and the connection of this question.
         let clients: usize = server.info("clients", "connected_clients").parse().expect("a number");
         clients > 2 * 2 && !server.keys().is_empty()
     })

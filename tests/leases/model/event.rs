@@ -61,8 +61,7 @@ pub(super) enum Step {
     Ticks,
 }
 
-/// A step of a process. The earliest event is the smallest. Of two at the same time, the one that was
-/// pushed first is.
+/// A step of a process. The earliest event is the smallest. At equal times, the event that was pushed first is.
 #[derive(Debug)]
 pub(super) struct Event {
     pub(super) at: u64,

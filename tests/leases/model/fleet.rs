@@ -224,7 +224,7 @@ impl<'p> Fleet<'p> {
     pub(super) fn gap(&mut self, number: usize) -> u64 {
         let workload = self.plan.processes[number].workload;
         let uniform = (self.arrivals.number() >> 11) as f64 / (1_u64 << 53) as f64;
-        // What is lost by rounding is in the next gap.
+        // Time that is lost by rounding is in the next gap.
         let exact = workload.mean_gap * -(1.0 - uniform).ln() + self.processes[number].rounded_off;
         let gap = exact as u64;
         self.processes[number].rounded_off = exact - gap as f64;

@@ -37,7 +37,7 @@ struct Outstanding {
     whole: Mark,
 }
 
-/// The number of refunds, of those of which a part came back, and of those of which nothing did.
+/// The numbers of refunds that came back as a whole, in part, and not at all.
 #[derive(Debug, Default)]
 struct Reached {
     whole: u64,

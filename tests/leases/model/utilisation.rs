@@ -91,7 +91,7 @@ fn run(setting: &Setting) -> Figures {
     }
 }
 
-/// Returns the parts of the demand: equal, or those of Zipf's law.
+/// Returns the parts of the demand: equal, or by Zipf's law.
 fn shares(holders: usize, is_zipf: bool) -> Vec<f64> {
     let weights = (1..=holders).map(|rank| if is_zipf { 1.0 / rank as f64 } else { 1.0 });
     let sum: f64 = weights.clone().sum();

@@ -64,7 +64,7 @@ async fn with_cors_inside_preflights_need_the_exemption() {
         assert_eq!((status, headers.contains_key("ratelimit")), (200, false));
     }
     assert_eq!(ask(exempt, "GET /", &ORIGIN).await.0, 200);
-    // What only looks like a preflight is charged.
+    // A request that only looks like a preflight is charged.
     for (request, headers) in [
         ("OPTIONS /", &PREFLIGHT[..1]),
         ("OPTIONS /", &PREFLIGHT[1..]),

@@ -24,7 +24,7 @@ const UPGRADE: [&str; 4] = [
     "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
 ];
 
-/// A store whose answers are pending at first, as those of a remote store.
+/// A store whose answers are pending at first, as the answers of a remote store are.
 #[derive(Debug)]
 struct PendingStore(MemoryStore);
 

@@ -1,14 +1,11 @@
 //! The bodies of changes, and the forms of their values.
 
-use std::{
-    fmt,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::extract::{FromRequest, Request};
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeOwned, Error, Visitor},
+    de::{DeserializeOwned, Error},
 };
 
 use crate::{
@@ -32,10 +29,7 @@ const MAX_AHEAD: Duration = Duration::from_secs(400 * 86_400);
 /// A change that an operator asks for.
 pub(in crate::admin) struct Change<T>(pub(in crate::admin) T);
 
-/// The text of a key. A key that is a number may be written as one.
-pub(in crate::admin) struct KeyText(pub(super) String);
-
-/// The end of an override: a text as operators write it, or milliseconds since the Unix epoch.
+/// The end of an override: a text as operators write it, or digits: milliseconds since the Unix epoch.
 pub(in crate::admin) struct End(pub(super) SystemTime);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Change<T> {
@@ -46,38 +40,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Change<T> {
     }
 }
 
-/// Reads a text or a whole number as a text.
-struct TextOrNumber(&'static str);
-
-impl Visitor<'_> for TextOrNumber {
-    type Value = String;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<String, E> {
-        Ok(number.to_string())
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<String, E> {
-        Ok(number.to_string())
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
-        Ok(text.to_owned())
-    }
-}
-
-impl<'de> Deserialize<'de> for KeyText {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(TextOrNumber("a text or a whole number")).map(Self)
-    }
-}
-
 impl<'de> Deserialize<'de> for End {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = from.deserialize_any(TextOrNumber(ALLOWED))?;
+        let text = String::deserialize(from)?;
         until(&text, wall_time()).map(Self).map_err(|cause| {
             D::Error::custom(format!("found {text:.80?}{cause}, allowed is {ALLOWED}"))
         })

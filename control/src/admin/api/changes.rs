@@ -6,10 +6,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    body::{Change, End, KeyText},
+    body::{Change, End},
     lookup,
-    message::whose,
-    overrides::{Changed, changed},
+    overrides::{Changed, changed, whose},
 };
 use crate::{
     AuditAction, AuditEntry, NewOverride, OverrideError, OverrideKind, Registered,
@@ -22,7 +21,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(in crate::admin) struct OfKey {
     policy: String,
-    key: KeyText,
+    key: String,
     reason: String,
 }
 
@@ -31,7 +30,7 @@ pub(in crate::admin) struct OfKey {
 #[serde(deny_unknown_fields)]
 pub(in crate::admin) struct Block {
     policy: String,
-    key: KeyText,
+    key: String,
     reason: String,
     until: Option<End>,
     version: Option<u64>,
@@ -83,7 +82,7 @@ pub(in crate::admin) async fn block(
     Extension(operator): Extension<Operator>,
     Change(block): Change<Block>,
 ) -> Result<Changed, Problem> {
-    let Block { policy, key: KeyText(key), reason, until, version } = block;
+    let Block { policy, key, reason, until, version } = block;
     let change = admin.overrides.set(NewOverride {
         policy: policy.clone(),
         key: Some(key.clone()),
@@ -120,7 +119,7 @@ impl<'a> Valid<'a> {
     /// Checks a change and its audit entry before anything is done.
     fn new(
         admin: &'a Admin,
-        OfKey { policy, key: KeyText(key), reason }: OfKey,
+        OfKey { policy, key, reason }: OfKey,
         operator: &Operator,
         action: AuditAction,
     ) -> Result<Self, Problem> {
@@ -142,7 +141,7 @@ impl<'a> Valid<'a> {
         });
         let Some(block) = block else { return Ok(false) };
         let (key, by, reason) = (block.key.as_deref(), &self.entry.by, &self.entry.reason);
-        match self.admin.overrides.remove(policy, key, by, reason).await {
+        match self.admin.overrides.remove(policy, key, None, by, reason).await {
             Ok(_) => Ok(true),
             Err(OverrideError::NotFound) => Ok(false),
             Err(error) => Err(error.into()),

@@ -36,7 +36,7 @@ pub(super) async fn standing(
     }))
 }
 
-/// Returns the version of the override of a policy, or of a key under it, or 0 if there is none.
+/// Returns the version of the [override](Override) of a policy, or of a key under it, or 0 if there is none.
 pub(super) fn override_version(
     overrides: &[Override],
     registered: &Registered,
@@ -51,7 +51,7 @@ pub(super) fn override_version(
     found.map_or(0, |it| it.version)
 }
 
-/// Returns whether a key is the one that a list of overrides shows.
+/// Returns whether a list of [overrides](Override) shows this key.
 pub(super) fn is_key(registered: &Registered, shown: &str, key: &Key) -> bool {
     shown == overrides::digest(key) || registered.keys().parse(shown).is_ok_and(|it| it == *key)
 }

@@ -4,21 +4,18 @@ mod body;
 mod changes;
 mod keys;
 mod lookup;
-mod message;
 mod offenders;
 mod overrides;
 mod policies;
 mod session;
 mod status;
-mod trials;
 
 pub(super) use self::{
     changes::{block, reset, unblock},
     keys::key,
     offenders::{audit, offenders},
     overrides::{overrides, remove_override, set_override},
-    policies::policies,
+    policies::{policies, trials},
     session::{method_not_allowed, not_found, session},
     status::status,
-    trials::trials,
 };

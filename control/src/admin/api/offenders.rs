@@ -23,19 +23,7 @@ pub(in crate::admin) struct OfPolicy {
     policy: Option<String>,
     count: Option<usize>,
     #[serde(default)]
-    scope: Scope,
-    #[serde(default)]
     by: OffenderOrder,
-}
-
-/// The processes whose keys are counted.
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Scope {
-    /// All that share their counts.
-    #[default]
-    Fleet,
-    Process,
 }
 
 #[derive(Deserialize)]
@@ -56,9 +44,8 @@ pub(in crate::admin) async fn offenders(
     State(admin): State<Admin>,
     query: Result<Query<OfPolicy>, QueryRejection>,
 ) -> Result<Json<Vec<Row>>, Problem> {
-    let Ok(Query(OfPolicy { policy, count, scope, by })) = query else {
-        let allowed = "optionally \"policy\", \"count\", \"scope\", which is fleet or process, and \"by\", which \
-                       is denied or spent";
+    let Ok(Query(OfPolicy { policy, count, by })) = query else {
+        let allowed = "optionally \"policy\", \"count\", and \"by\", which is denied or spent";
         return Err(Problem::invalid("A parameter is wrong", allowed));
     };
     let policies = match policy {
@@ -66,14 +53,10 @@ pub(in crate::admin) async fn offenders(
         None => admin.registry.policies(),
     };
     let count = count.unwrap_or(20).min(MAX_ENTRIES);
-    let offenders = &admin.offenders;
     let mut rows = Vec::new();
     for registered in policies {
         let policy = registered.policy().name();
-        let found = match scope {
-            Scope::Process => offenders.top(policy, count, by),
-            Scope::Fleet => offenders.top_of_fleet(policy, count, by).await.map_err(of_read)?,
-        };
+        let found = admin.offenders.top(policy, count, by);
         rows.extend(found.into_iter().map(|offender| Row { policy: policy.into(), offender }));
     }
     rows.sort_by_key(|Row { offender, .. }| Reverse(by.of(offender)));

@@ -1,13 +1,15 @@
 //! Overrides: a quota of a policy, or of one key under it, for a time.
 
+use std::time::SystemTime;
+
 use axum::{Extension, Json, extract::State};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    body::{Change, End, KeyText},
-    lookup, message,
+    body::{Change, End},
+    lookup,
 };
 use crate::{
     NewOverride, Override, OverrideKind, Registered,
@@ -15,29 +17,29 @@ use crate::{
     web::Problem,
 };
 
-/// The quota that an operator asks for.
+/// The quota that an [operator](Operator) asks for.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::admin) struct Set {
     policy: String,
-    key: Option<KeyText>,
+    key: Option<String>,
     quota: String,
     reason: String,
     until: Option<End>,
     version: Option<u64>,
 }
 
-/// The override that an operator ends.
+/// The [override](Override) that an operator ends.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::admin) struct Remove {
     policy: String,
-    key: Option<KeyText>,
+    key: Option<String>,
     reason: String,
     version: Option<u64>,
 }
 
-/// Returns the overrides in force.
+/// Returns the [overrides](Override) in force.
 pub(in crate::admin) async fn overrides(State(admin): State<Admin>) -> Json<Vec<Override>> {
     Json(admin.overrides.list())
 }
@@ -59,7 +61,7 @@ pub(in crate::admin) async fn set_override(
             )
         })?),
     };
-    let (policy, key) = (set.policy.clone(), set.key.map(|KeyText(key)| key));
+    let (policy, key) = (set.policy.clone(), set.key);
     let change = admin.overrides.set(NewOverride {
         policy: set.policy,
         key: key.clone(),
@@ -72,7 +74,7 @@ pub(in crate::admin) async fn set_override(
     Ok(changed(&policy, key.as_deref(), &change.await?))
 }
 
-/// Returns the problem of a policy that stays on, because no rule asks whether it is switched off.
+/// Returns the [problem](Problem) of a policy that stays on, because no rule asks whether it is switched off.
 fn no_switch(registered: &Registered) -> Problem {
     let name = registered.policy().name();
     let detail = format!(
@@ -90,9 +92,9 @@ pub(in crate::admin) async fn remove_override(
     Change(remove): Change<Remove>,
 ) -> Result<Changed, Problem> {
     let Remove { policy, key, reason, version } = &remove;
-    let (key, by) = (key.as_ref().map(|KeyText(key)| key.as_str()), operator.name());
+    let (key, by) = (key.as_deref(), operator.name());
     // The configuration may have the policy no more.
-    let change = admin.overrides.remove_version(policy, key, *version, by, reason).await?;
+    let change = admin.overrides.remove(policy, key, *version, by, reason).await?;
     Ok(changed(policy, key, &change))
 }
 
@@ -102,7 +104,7 @@ pub(in crate::admin) type Changed = (StatusCode, Json<Value>);
 /// Returns the answer to a change that is stored. The status is 202 if this instance has not applied it yet.
 pub(super) fn changed(policy: &str, key: Option<&str>, change: &crate::Change) -> Changed {
     let answer = json!({
-        "message": message::of_change(policy, key, change),
+        "message": message(policy, key, change),
         "before": change.before,
         "after": change.after,
         "version": change.version,
@@ -112,4 +114,69 @@ pub(super) fn changed(policy: &str, key: Option<&str>, change: &crate::Change) -
     });
     let status = if change.not_applied.is_some() { StatusCode::ACCEPTED } else { StatusCode::OK };
     (status, Json(answer))
+}
+
+/// Returns what a change of an override has changed: the limit after, when it ends, and the limit before.
+fn message(policy: &str, key: Option<&str>, change: &crate::Change) -> String {
+    let before = change.in_force_before.as_deref().map(said);
+    let in_force = change.in_force_after.as_deref();
+    let mut message = whose(policy, key);
+    match &change.after {
+        Some(after) => {
+            message += &format!(": {}{}", said(&after.kind.to_string()), until(after));
+            message += &before.map(|it| format!(", before {it}")).unwrap_or_default();
+            // A policy that is switched off limits no key.
+            if in_force.is_some_and(|it| it == "off") && after.kind != OverrideKind::Off {
+                message += ". Not in force yet: the policy is switched off";
+            }
+        }
+        None => {
+            message += ": the override has ended";
+            if let Some(in_force) = in_force {
+                message += &format!(", {in_force} is in force");
+            }
+        }
+    }
+    if let Some(cause) = &change.not_applied {
+        message += &format!("; stored, and this instance tries again to apply it: {cause}");
+    }
+    message
+}
+
+/// Names the policy, or the key under it. A key that cannot be read as it is gets quotes.
+pub(super) fn whose(policy: &str, key: Option<&str>) -> String {
+    let Some(key) = key else { return policy.to_owned() };
+    let quoted = format!("{key:?}");
+    let is_plain = !key.is_empty() && key.trim() == key && quoted.len() == key.len() + 2;
+    format!("{} under {policy}", if is_plain { key } else { &quoted })
+}
+
+/// Returns a limit as a state: a block is an action of the operator.
+fn said(limit: &str) -> &str {
+    if limit == OverrideKind::Block.to_string() { "blocked" } else { limit }
+}
+
+fn until(entry: &Override) -> String {
+    let time = |it: SystemTime| format!(" until {}", humantime::format_rfc3339_seconds(it));
+    entry.until.map(time).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_cannot_be_read_is_quoted() {
+        assert_eq!(whose("api", None), "api");
+        assert_eq!(whose("api", Some("acme")), "acme under api");
+        assert_eq!(whose("api", Some("Café 9")), "Café 9 under api");
+        for (key, shown) in [
+            ("", "\"\" under api"),
+            (" a", "\" a\" under api"),
+            ("a\u{202e}b\n", "\"a\\u{202e}b\\n\" under api"),
+            ("a\"b", "\"a\\\"b\" under api"),
+        ] {
+            assert_eq!(whose("api", Some(key)), shown);
+        }
+    }
 }

@@ -59,7 +59,7 @@ async function refresh() {
         $("instance").textContent = `${status.instance}, as ${operator.name}${mayWrite() ? "" : " (may change nothing)"}`;
         store(status);
       }),
-      part("offender-list", `offenders?${of}`, (list) => offenders(list, show, mayWrite())).then(ofProcess(of)),
+      part("offender-list", `offenders?${of}`, (list) => offenders(list, show, mayWrite())),
       part("override-list", "overrides", (list) => overrides(list, mayWrite())),
       part("trial-list", "trials", trials),
       turn % AUDIT_EVERY === 0 && part("audit-list", "audit", (list) => audit(list, mayWrite())),
@@ -85,10 +85,6 @@ async function part(parent, path, render) {
     return error;
   }
 }
-
-/** Shows the keys of this process if the store, which has those of the others, does not answer. */
-const ofProcess = (of) => (error) => error && part("offender-list", `offenders?scope=process&${of}`,
-  (list) => offenders(list, show, mayWrite(), `Only of this process. ${error.message}`));
 
 function connection(error) {
   const pill = $("connection");

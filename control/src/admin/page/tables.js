@@ -6,10 +6,9 @@ import { change, changeKey } from "./changes.js";
 /** More rows would make a browser slow. */
 const MAX_ROWS = 200;
 
-export function offenders(list, lookUp, mayWrite, warning) {
-  show($("offender-list"), { list, mayWrite, warning }, () => {
-    const note = warning ? [h("p", { class: "error" }, warning)] : [];
-    if (!list.length) return [...note, quiet("No data because no key was denied or charged in the last minutes.")];
+export function offenders(list, lookUp, mayWrite) {
+  show($("offender-list"), { list, mayWrite }, () => {
+    if (!list.length) return quiet("No data because no key was denied or charged in the last minutes.");
     const rows = list.map(({ policy, key, denied, spent }) => {
       const act = (text, action) => button(text, `${text}-${policy}-${key}`, action, `${text}: ${key} under ${policy}`);
       const of = (kind) => () => changeKey(kind, policy, key);
@@ -18,8 +17,8 @@ export function offenders(list, lookUp, mayWrite, warning) {
         ? quiet("A digest: see show_keys")
         : h("div", { class: "buttons" }, act("Look up", () => lookUp(key)), ...acts)];
     });
-    return [...note, table("Keys that are denied or charged most",
-      [["Policy"], ["Key"], ["Denied", "number"], ["Units spent (about)", "number wide"], ["Action"]], rows, "stack")];
+    return table("Keys that are denied or charged most",
+      [["Policy"], ["Key"], ["Denied", "number"], ["Units spent (about)", "number wide"], ["Action"]], rows, "stack");
   });
 }
 

@@ -37,7 +37,7 @@ impl Client {
             return Err(Failure::new("the token has a line break or another control character"));
         }
         let base = base_of(&target.admin)?;
-        // The certificates of the machine, which may have that of a company.
+        // The certificates of the machine, which may include a company's own.
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
         let config = ureq::Agent::config_builder().tls_config(tls).timeout_global(Some(TIMEOUT));
         let agent = config.http_status_as_error(false).build().into();
@@ -77,7 +77,7 @@ impl Client {
     }
 }
 
-/// Returns the address of the admin page without a slash at its end. That of the API is accepted too.
+/// Returns the address of the admin page without a slash at its end. The address of the API is accepted too.
 fn base_of(address: &str) -> Result<String, Failure> {
     let uri = address.parse::<Uri>().ok();
     let is_page = |uri: &Uri| {
@@ -85,7 +85,7 @@ fn base_of(address: &str) -> Result<String, Failure> {
             && uri.host().is_some_and(|it| !it.is_empty())
     };
     if uri.is_none_or(|uri| !is_page(&uri) || uri.query().is_some()) {
-        let allowed = "allowed is that of an admin page, such as https://HOST/admin/";
+        let allowed = "allowed is the address of an admin page, such as https://HOST/admin/";
         return Err(Failure::new(&format!("the address is {address:?}\n{allowed}")));
     }
     let page = address.trim_end_matches('/');

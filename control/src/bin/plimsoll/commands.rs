@@ -112,9 +112,9 @@ fn set_again(client: &Client, file: &Path, json: bool) -> Result<(), Failure> {
     let mut failed = 0;
     for row in &rows {
         let mut body = json!({
-            "policy": row["policy"], "key": row["key"], "until": row["until"], "reason": row["reason"],
-            "version": 0,
+            "policy": row["policy"], "key": row["key"], "reason": row["reason"], "version": 0,
         });
+        set(&mut body, "until", row["until"].as_u64().map(|millis| millis.to_string()));
         let (method, path) = match row["kind"].as_str() {
             Some("block") => (Method::POST, "block"),
             kind => {

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_override_of_a_policy_is_not_taken_for_that_of_the_empty_key() {
+    fn the_override_of_a_policy_is_no_override_of_the_empty_key() {
         let entry = |key: Option<&str>| json!([{ "policy": "demo", "key": key, "kind": "off" }]);
         assert!(super::overrides(&entry(None), "").contains("all keys"));
         let of_key = super::overrides(&entry(Some("")), "");

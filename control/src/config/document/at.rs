@@ -1,4 +1,4 @@
-//! Values that keep their place in the text, for mistakes that are found after the value was read.
+//! Values that keep their place in the text, for [mistakes](Mistake) that are found after the value was read.
 
 use std::{fmt, marker::PhantomData, ops::Range};
 
@@ -25,7 +25,7 @@ pub struct At<T> {
 pub(super) const AT: &str = "plimsoll_control::At";
 
 impl<T> At<T> {
-    /// Returns the mistake of this value.
+    /// Returns the [mistake](Mistake) of this value.
     pub fn mistake(&self, message: impl fmt::Display) -> Mistake {
         Mistake::new(message).at(self.span.clone())
     }

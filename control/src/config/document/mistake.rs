@@ -1,4 +1,4 @@
-//! A mistake in a configuration: what was found, what is allowed, and where.
+//! A [mistake](Mistake) in a configuration: what was found, what is allowed, and where.
 
 use std::{fmt, ops::Range};
 
@@ -17,7 +17,7 @@ pub struct Mistake {
     pub(in crate::config) nearest: Option<Box<str>>,
     /// The path of the value, such as `rules[0].key`.
     pub(in crate::config) path: Box<str>,
-    /// True if the mistake is in a table, or in a text, that may have a secret.
+    /// True if the [mistake](Mistake) is in a table, or in a text, that may have a secret.
     pub(in crate::config) is_secret: bool,
     /// The name of a field that is missing.
     pub(super) missing: Option<&'static str>,
@@ -158,7 +158,7 @@ fn listed(names: &[&str]) -> String {
     if list.is_empty() { "none".to_owned() } else { list.join(", ") }
 }
 
-/// Returns the words for people of what serde expects, which are those of Rust.
+/// Returns words for people in place of serde's words for an expected value, which name types of Rust.
 fn in_words(expected: &str) -> String {
     let whole = |min: i128, max: i128| format!("a whole number from {min} to {max}");
     match expected {

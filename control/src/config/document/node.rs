@@ -9,8 +9,8 @@ use super::{Mistake, mistake::nearest};
 pub(in crate::config) struct Node {
     pub(super) value: Value,
     pub(super) span: Range<usize>,
-    /// True if a mistake was found in it. Its table or list is then read without it, which shows the mistakes
-    /// of the others.
+    /// True if a [mistake](Mistake) was found in it. Its table or list is then read without it, which shows the
+    /// mistakes of the others.
     is_wrong: Cell<bool>,
 }
 
@@ -49,7 +49,7 @@ impl Node {
         Self { value, span, is_wrong: Cell::new(false) }
     }
 
-    /// Returns whether a mistake was found in this value, and not in another value inside of it.
+    /// Returns whether a [mistake](Mistake) was found in this value, and not in another value inside of it.
     pub(super) fn is_wrong(&self) -> bool {
         self.is_wrong.get()
     }

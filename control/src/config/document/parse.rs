@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use super::{Mistake, Node, json, mistake::may_have_secret, node::Value, toml, yaml};
 use crate::config::format::Format;
 
-/// The most mistakes of a text.
+/// The most [mistakes](Mistake) of a text.
 pub(in crate::config) const MAX_MISTAKES: usize = 20;
 
 /// Reads a text into a type of the program, whose fields may be [`At`](super::At).
@@ -28,8 +28,8 @@ pub(in crate::config) const MAX_MISTAKES: usize = 20;
 ///
 /// # Errors
 ///
-/// Returns an error if the text does not have the format. If it has, and is not of this type, returns the mistakes
-/// of all its values in the order of the text, at most 20.
+/// Returns an error if the text does not have the format. If it has, and is not of this type, returns the
+/// [mistakes](Mistake) of all its values in the order of the text, at most 20.
 pub fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Vec<Mistake>> {
     read_node(&parse(text, format)?)
 }

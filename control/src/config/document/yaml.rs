@@ -57,7 +57,7 @@ fn mark_yaml_1_1(node: &mut Node, text: &str) {
     }
 }
 
-/// Returns the mistake that the parser describes, in words for people who do not know the parser.
+/// Returns the [mistake](Mistake) that the parser describes, in words for people who do not know the parser.
 fn mistake(message: &str) -> Mistake {
     match message {
         _ if message.starts_with("budget breached: Nodes") => {

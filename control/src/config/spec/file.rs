@@ -37,10 +37,10 @@ pub(in crate::config) struct FileSpec {
     pub(in crate::config) client_ip: Option<At<ClientIpSpec>>,
     /// The headers of responses.
     pub(in crate::config) headers: Option<HeadersSpec>,
-    /// The longest time for which a request over its limit waits for its turn. The default is `0s`: it is
-    /// denied at once.
+    /// The longest time for which a request over its limit waits for its turn. Without it, the request is denied at
+    /// once.
     pub(in crate::config) delay: Option<Time>,
-    /// The longest time that is added at random to the wait in a denial. The default is `0s`.
+    /// The longest time that is added at random to the wait in a denial. The default is none.
     pub(in crate::config) jitter: Option<Time>,
     /// If true, denials are plain text instead of problem documents. The default is false.
     #[serde(default)]

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::HeaderText;
 
-/// The key of a rule: the client that is charged. The names are those of the functions in `plimsoll::by`.
+/// The key of a rule: the client that is charged. The names are the same as of the functions in `plimsoll::by`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", expecting = "a key")]

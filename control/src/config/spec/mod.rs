@@ -3,7 +3,6 @@
 mod file;
 mod headers;
 mod key;
-mod or_off;
 mod resilience;
 #[cfg(test)]
 mod schema;
@@ -16,10 +15,9 @@ pub(super) use self::{
     file::{ClientIpSpec, FileSpec, PolicySpec, RuleSpec, TierSpec},
     headers::HeadersSpec,
     key::KeySpec,
-    or_off::{OrOff, set},
-    resilience::{MemorySpec, ResilienceSpec},
+    resilience::{MemorySpec, ResilienceSpec, set},
     secret::{HexSecret, Secret},
-    store::{RedisSpec, RegionsSpec, StoreSpec},
-    texts::{HeaderText, Route, Text, Time, Timeout, is_method},
+    store::{RedisSpec, StoreSpec},
+    texts::{HeaderText, Route, Text, Time, is_method},
     within::Within,
 };

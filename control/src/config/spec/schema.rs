@@ -5,8 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap, env, fs};
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 
 use super::{
-    FileSpec, HeaderText, HexSecret, OrOff, PolicySpec, Route, Secret, Time, Timeout, Within,
-    file::PolicyFields,
+    FileSpec, HeaderText, HexSecret, PolicySpec, Route, Secret, Time, Within, file::PolicyFields,
 };
 use crate::config::document::{At, Entries};
 
@@ -34,8 +33,7 @@ macro_rules! text {
 text! {
     Route: r"^([A-Z]+ )?/[^ ?#]*$", "A route: `/path`, or `METHOD /path`.";
     HeaderText: r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$", "The name of a header.";
-    Time: r"^([0-9]+ *[a-z]+ *)+$|^0$", "A time of up to one hour, such as `50ms`.";
-    Timeout: r"^([0-9]+ *[a-z]+ *)+$", "A time from `1ms` to `1h`, such as `50ms`.";
+    Time: r"^([0-9]+ *[a-z]+ *)+$", "A time from `1ms` to `1h`, such as `50ms`.";
     Secret: r"", "A text, in which `${NAME}` stands for an environment variable.";
     HexSecret: r"^([0-9A-Fa-f]{32}|.*\$\{.+\}.*)$",
         "32 hexadecimal digits, for which `${NAME}` may stand.";
@@ -76,20 +74,6 @@ macro_rules! like {
 like! {
     At<T> = T;
     Entries<T> = BTreeMap<String, T>;
-}
-
-impl<T: JsonSchema> JsonSchema for OrOff<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "OrOff".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [{ "enum": ["off", false] }, generator.subschema_for::<T>()] })
-    }
 }
 
 impl<const MIN: u32, const MAX: u32> JsonSchema for Within<MIN, MAX> {

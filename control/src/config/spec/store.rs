@@ -1,10 +1,11 @@
 //! The store that counts units.
 
-use plimsoll::{RedisStore, redis::RedisConfig};
+use plimsoll::{RedisStore, Resilience, redis::RedisConfig};
+use plimsoll_regions::RegionsConfig;
 use redis::IntoConnectionInfo;
 use serde::Deserialize;
 
-use super::{HexSecret, MemorySpec, Secret, Timeout, Within, set};
+use super::{HexSecret, MemorySpec, Secret, Time, Within, set};
 use crate::config::document::{At, Mistake};
 
 /// The store that counts units: the memory of the process, a Redis, or the Redis of each region and a
@@ -17,7 +18,7 @@ pub(in crate::config) struct StoreSpec {
     pub(in crate::config) memory: Option<At<MemorySpec>>,
     /// The Redis that all instances share.
     pub(in crate::config) redis: Option<At<RedisSpec>>,
-    /// The other regions. `redis` is then that of this region.
+    /// The other regions. `redis` is then the Redis of this region.
     pub(in crate::config) regions: Option<At<RegionsSpec>>,
 }
 
@@ -47,9 +48,9 @@ pub(in crate::config) struct RedisSpec {
     /// true.
     pub(in crate::config) batching: Option<bool>,
     /// The time that opening a connection may take. The default is `1s`.
-    pub(in crate::config) connect_timeout: Option<Timeout>,
+    pub(in crate::config) connect_timeout: Option<Time>,
     /// The time that a reply may take. The default is `500ms`.
-    pub(in crate::config) response_timeout: Option<Timeout>,
+    pub(in crate::config) response_timeout: Option<Time>,
     /// If true, the service starts without a connection, and connects in the background. The default is
     /// false.
     pub(in crate::config) lazy: Option<bool>,
@@ -67,16 +68,12 @@ pub(in crate::config) struct RegionsSpec {
     /// The part of each limit that is guaranteed to all regions together, in percent. The default is 70.
     pub(in crate::config) share_percent: Option<Within<0, 100>>,
     /// The time after which a request to the home has failed. The default is `1s`.
-    pub(in crate::config) home_deadline: Option<Timeout>,
+    pub(in crate::config) home_deadline: Option<Time>,
 }
 
 impl At<RedisSpec> {
-    /// Returns the configuration of the store.
-    ///
-    /// # Errors
-    ///
     /// Returns an error if not exactly one kind of servers is named, or a value is not allowed.
-    pub(in crate::config) fn config(&self) -> Result<RedisConfig, Mistake> {
+    pub(in crate::config) fn check(&self) -> Result<(), Mistake> {
         let spec = &self.value;
         let lists = [&spec.cluster, &spec.sentinels];
         for url in lists.iter().copied().flatten().flatten().chain(&spec.url) {
@@ -101,9 +98,7 @@ impl At<RedisSpec> {
                 return Err(mistake.allowed(allowed));
             }
         }
-        let config = spec.with_settings(spec.servers());
-        RedisStore::check(&config).map_err(|error| self.mistake(error).secret())?;
-        Ok(config)
+        RedisStore::check(&spec.config()).map_err(|error| self.mistake(error).secret())
     }
 }
 
@@ -136,23 +131,15 @@ impl RedisSpec {
         hints
     }
 
-    /// Returns the configuration of the servers that are named, without the other settings.
-    pub(in crate::config) fn servers(&self) -> RedisConfig {
-        let texts = |urls: &[At<Secret>]| -> Vec<_> {
-            urls.iter().map(|url| url.value.0.clone()).collect()
-        };
-        let text = |secret: &Option<At<Secret>>| -> String {
-            secret.as_ref().map(|it| it.value.0.clone()).unwrap_or_default()
-        };
-        match (&self.cluster, &self.sentinels) {
+    /// Returns the configuration of the store.
+    pub(in crate::config) fn config(&self) -> RedisConfig {
+        let to = match (&self.cluster, &self.sentinels) {
             (Some(nodes), _) => RedisConfig::cluster(texts(nodes)),
-            (None, Some(sentinels)) => RedisConfig::sentinel(texts(sentinels), text(&self.primary)),
-            (None, None) => RedisConfig::url(text(&self.url)),
-        }
-    }
-
-    /// Adds the settings that apply to all kinds of servers.
-    pub(in crate::config) fn with_settings(&self, to: RedisConfig) -> RedisConfig {
+            (None, Some(sentinels)) => {
+                RedisConfig::sentinel(texts(sentinels), text(self.primary.as_ref()))
+            }
+            (None, None) => RedisConfig::url(text(self.url.as_ref())),
+        };
         let connections = self.connections.map(|count| count.get() as usize);
         let secret = self.secret.as_ref().map(|secret| ((secret.0 >> 64) as u64, secret.0 as u64));
         let to = set(to, self.prefix.as_ref().map(|it| &it.value), RedisConfig::prefix);
@@ -164,4 +151,20 @@ impl RedisSpec {
         let to = set(to, self.batching, RedisConfig::batching);
         set(to, self.lazy, RedisConfig::lazy)
     }
+}
+
+impl RegionsSpec {
+    pub(in crate::config) fn config(&self, resilience: Resilience) -> RegionsConfig {
+        let to = RegionsConfig::new(self.count.get()).resilience(resilience);
+        let to = set(to, self.share_percent.map(Within::get), RegionsConfig::share_percent);
+        set(to, self.home_deadline.map(Into::into), RegionsConfig::home_deadline)
+    }
+}
+
+fn texts(secrets: &[At<Secret>]) -> Vec<String> {
+    secrets.iter().map(|secret| secret.value.0.clone()).collect()
+}
+
+fn text(secret: Option<&At<Secret>>) -> String {
+    secret.map(|it| it.value.0.clone()).unwrap_or_default()
 }

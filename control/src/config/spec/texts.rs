@@ -31,19 +31,9 @@ pub(in crate::config) struct Route(pub(in crate::config) String);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) struct HeaderText(pub(in crate::config) HeaderName);
 
-/// A duration of at most one hour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) struct Time(Duration);
-
 /// A duration from 1 ms to one hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) struct Timeout(Duration);
-
-impl From<Timeout> for Duration {
-    fn from(time: Timeout) -> Self {
-        time.0
-    }
-}
+pub(in crate::config) struct Time(Duration);
 
 impl From<Time> for Duration {
     fn from(time: Time) -> Self {
@@ -85,20 +75,12 @@ impl Text for HeaderText {
 }
 
 impl Text for Time {
-    const ALLOWED: &str = "a time as a text, up to \"1h\", such as \"50ms\", \"5s\" or \"2min\"";
-
-    fn parse(text: &str) -> Option<Self> {
-        const MAX: Duration = Duration::from_secs(3_600);
-        humantime::parse_duration(text).ok().filter(|time| *time <= MAX).map(Self)
-    }
-}
-
-impl Text for Timeout {
     const ALLOWED: &str =
         "a time as a text, from \"1ms\" to \"1h\", such as \"50ms\", \"5s\" or \"2min\"";
 
     fn parse(text: &str) -> Option<Self> {
-        Time::parse(text).filter(|time| time.0 >= Duration::from_millis(1)).map(|time| Self(time.0))
+        let times = Duration::from_millis(1)..=Duration::from_secs(3_600);
+        humantime::parse_duration(text).ok().filter(|time| times.contains(time)).map(Self)
     }
 }
 
@@ -135,4 +117,4 @@ macro_rules! texts {
     };
 }
 
-texts!(Route, HeaderText, Time, Timeout);
+texts!(Route, HeaderText, Time);

@@ -27,10 +27,10 @@ const MAX_HEADER_CHARS: usize = 64;
 /// The path of the limits that requests bring along. No path of a file has an empty name.
 const OVERRIDES: [&str; 2] = ["", "override"];
 
-/// The most mistakes of a file that are reported at once.
+/// The most [mistakes](Mistake) of a file that are reported at once.
 const MAX_MISTAKES: usize = 20;
 
-/// Collects the limits of files by domain.
+/// Collects the limits of files by [domain](Domain).
 pub(super) struct Builder<'o> {
     options: &'o EnvoyOptions,
     pub(super) domains: HashMap<Box<str>, Domain>,
@@ -60,7 +60,7 @@ impl<'o> Builder<'o> {
         Self { options, domains: HashMap::new(), errors: Vec::new(), ignored: BTreeSet::new() }
     }
 
-    /// Adds the limits of a file, or its mistakes.
+    /// Adds the limits of a file, or its [mistakes](Mistake).
     pub(super) fn add(&mut self, name: &str, format: Format, text: &str) {
         let mistakes = match document::read::<Option<FileSpec>>(text, format) {
             Err(mistakes) => mistakes.into_iter().map(|it| misplaced(it, text)).collect(),
@@ -79,7 +79,7 @@ impl<'o> Builder<'o> {
         }
         let level = match self.domains.entry(domain.into()) {
             Entry::Occupied(known) => known.into_mut(),
-            // The quota is that of each request.
+            // Each request brings its own quota.
             Entry::Vacant(new) => {
                 match Policy::new(&policy_name(domain, &OVERRIDES.map(str::to_owned)), "1/s") {
                     Ok(overrides) => new.insert(Domain::new(overrides)),
@@ -126,7 +126,8 @@ impl File<'_> {
             let found = format!("the descriptor `{name}` is there twice at this level");
             return Err(Mistake::new(found).allowed(ONE_LIMIT).at(place));
         }
-        let names = [path.names, &[name.clone()]].concat();
+        let mut names = path.names.to_vec();
+        names.push(name.clone());
         let path = Path { names: &names, ..path };
         let mut node = Node {
             shares_threshold: spec.share_threshold.as_ref().is_some_and(|shares| shares.value),
@@ -255,8 +256,8 @@ fn header_name(own: &str, names: &[String]) -> Box<str> {
     name.chars().take(MAX_HEADER_CHARS).map(plain).collect::<String>().into()
 }
 
-/// Returns the name of the policy of a limit: a readable part, and a digest by which limits of different
-/// paths have different names. It is the same in every process, and after every reload.
+/// Returns the name of the [policy](Policy) of a limit: a readable part, and a digest by which limits of
+/// different paths have different names. It is the same in every process, and after every reload.
 fn policy_name(domain: &str, names: &[String]) -> String {
     const DIGEST_BYTES: usize = 6;
     // YAML cannot contain a zero byte.

@@ -55,7 +55,7 @@ impl EnvoyConfig {
     ///
     /// # Errors
     ///
-    /// Returns an error if a file cannot be read or has a mistake, or if a folder has no file.
+    /// Returns an error if a file cannot be read or has a [mistake](Mistake), or if a folder has no file.
     pub fn load(
         paths: impl IntoIterator<Item = impl AsRef<Path>>,
         options: EnvoyOptions,
@@ -72,7 +72,7 @@ impl EnvoyConfig {
     ///
     /// # Errors
     ///
-    /// Returns an error if the text has a mistake.
+    /// Returns an error if the text has a [mistake](Mistake).
     pub fn from_text(
         name: &str,
         text: &str,
@@ -146,12 +146,12 @@ impl EnvoyConfig {
         !self.paths.is_empty()
     }
 
-    /// Registers the policies of the limits in place of those of the configuration before, under which the
-    /// limits are counted from now on.
+    /// Registers the policies of the limits, and removes the policies of the configuration before. The limits
+    /// are counted under the new ones from now on.
     ///
     /// # Errors
     ///
-    /// Returns an error if the registry has one of the policies from another source.
+    /// Returns an error if the [registry](Registry) has one of the policies from another source.
     pub(in crate::envoy) fn register(&self, registry: &Registry) -> Result<(), EnvoyConfigError> {
         let name = self.paths.first().map_or("envoy".into(), |path| path.display().to_string());
         let rules = self.tree.rules();

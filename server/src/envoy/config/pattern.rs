@@ -5,12 +5,12 @@
 pub(super) struct Pattern(Box<[Box<str>]>);
 
 impl Pattern {
-    /// Returns the pattern of a text, or `None` if it has no `*`.
+    /// Returns the [pattern](Pattern) of a text, or `None` if it has no `*`.
     pub(super) fn of(text: &str) -> Option<Self> {
         text.contains('*').then(|| Self(text.split('*').map(Box::from).collect()))
     }
 
-    /// Returns whether the pattern matches a text. It takes time linear in the text.
+    /// Returns whether the [pattern](Pattern) matches a text. It takes time linear in the text.
     pub(super) fn matches(&self, text: &str) -> bool {
         let [first, middle @ .., last] = &*self.0 else { return false };
         let Some(rest) = text.strip_prefix(&**first) else { return false };

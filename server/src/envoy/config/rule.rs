@@ -53,7 +53,7 @@ impl Counted {
         Self { policy, registered: OnceLock::new() }
     }
 
-    /// Counts under the policy of this name in a registry from now on, if it is registered.
+    /// Counts under the [policy](Policy) of this name in a registry from now on, if it is registered.
     pub(super) fn register(&self, registered: &BTreeMap<String, Registered>) {
         if let Some(registered) = registered.get(self.policy.name()) {
             // A configuration is installed once.
@@ -61,7 +61,7 @@ impl Counted {
         }
     }
 
-    /// Returns the policy.
+    /// Returns the [policy](Policy).
     pub(in crate::envoy) fn policy(&self) -> &Policy {
         self.registered.get().map_or(&self.policy, Registered::policy)
     }

@@ -63,7 +63,7 @@ pub(super) struct ReplacesSpec {
     pub(super) name: Option<At<Scalar>>,
 }
 
-/// A text, or a number or truth value whose text is that of the file: `value: 007` is the text `007`.
+/// A text, or a number or truth value as the file writes it: `value: 007` is the text `007`.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "a text")]
 pub(super) enum Scalar {
@@ -84,7 +84,8 @@ impl Scalar {
     }
 }
 
-/// Completes two mistakes: an unknown field gets the place where it belongs, and a second limit the way to write it.
+/// Completes two [mistakes](Mistake): an unknown field gets the place where it belongs, and a second limit the
+/// way to write it.
 pub(super) fn misplaced(mistake: Mistake, text: &str) -> Mistake {
     const OF_DESCRIPTORS: [&str; 6] = [
         "shadow_mode",

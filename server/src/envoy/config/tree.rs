@@ -18,11 +18,11 @@ use crate::envoy::stats::RuleStats;
 /// The number of entries for which the search needs no allocation.
 const USUAL_ENTRIES: usize = 4;
 
-/// The limits by domain.
+/// The limits by [domain](Domain).
 #[derive(Debug)]
 pub(in crate::envoy) struct Tree {
     pub(super) domains: HashMap<Box<str>, Arc<Domain>>,
-    /// The domains that no file has any more.
+    /// The [domains](Domain) that no file has any more.
     pub(super) kept: BTreeSet<Box<str>>,
 }
 
@@ -32,7 +32,7 @@ pub(in crate::envoy) struct Domain {
     pub(super) root: Node,
     /// True if a file has a list of its descriptors, which may be empty.
     pub(super) has_list: bool,
-    /// The policy under which the limits are counted that requests bring along.
+    /// The [policy](Policy) under which the limits are counted that requests bring along.
     pub(in crate::envoy) overrides: Policy,
     pub(in crate::envoy) denied_overrides: DeniedHits,
     pub(in crate::envoy) override_stats: OnceLock<RuleStats>,
@@ -95,8 +95,8 @@ impl Domain {
         }
     }
 
-    /// Returns the limit of a descriptor and the key of its budget. The limit is that of the last entry, if each entry
-    /// has a match at its level.
+    /// Returns the limit of a descriptor and the key of its budget. It is the limit of the last entry, if each
+    /// entry has a match at its level.
     pub(in crate::envoy) fn find(&self, entries: &[Entry]) -> Option<(&Rule, Key)> {
         let mut node = &self.root;
         let mut values: SmallVec<[(&str, &str); USUAL_ENTRIES]> = SmallVec::new();
@@ -111,8 +111,8 @@ impl Domain {
 }
 
 impl Node {
-    /// Returns the match of an entry: by key and value, by the first pattern, or by the key. Also returns the part of a
-    /// pattern behind the key, if its values share one budget. `name` is memory to reuse.
+    /// Returns the match of an entry: by key and value, by the first [pattern](Pattern), or by the key. Also
+    /// returns the part of a pattern behind the key, if its values share one budget. `name` is memory to reuse.
     fn step(&self, entry: &Entry, name: &mut String) -> Option<(&Self, Option<&str>)> {
         name.clear();
         name.extend([&*entry.key, "_", &entry.value]);

@@ -19,7 +19,7 @@ use crate::{
     quota::Quota,
 };
 
-/// One step of the world. The number is that of the holder.
+/// One step of the world, with the number of the holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     /// Time goes on: to the end of the tick, while units are held, or to the next tick.
