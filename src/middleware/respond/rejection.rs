@@ -34,7 +34,7 @@ use crate::{
 ///     let body = json!({
 ///         "error": rejection.status().as_u16(),
 ///         "retry_after": rejection.retry_after_seconds(),
-///         "policy": binding.map(|outcome| outcome.policy().name()),
+///         "policy": binding.map(|outcome| outcome.charge().policy().name()),
 ///     });
 ///     ([(CONTENT_TYPE, "application/json")], body.to_string())
 /// });

@@ -192,7 +192,6 @@ impl Fleet<'_> {
                     // The store decided between the call and its return: at its own time.
                     self.admits_at(time.as_micros(), number, units, PaidBy::Check(mark));
                 }
-                return;
             }
             Call::Refund { .. } => {}
         }
