@@ -40,8 +40,6 @@ pub mod store;
 
 /// The layer that limits the requests of a service, its responses, and their headers.
 pub mod layer {
-    #[cfg(feature = "axum")]
-    pub use crate::middleware::NotDecided;
     pub use crate::{
         middleware::{
             Decisions, DenialResponse, Headers, RateLimit, RateLimitLayer, Rejection,

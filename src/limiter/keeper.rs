@@ -77,8 +77,9 @@ impl LimiterState {
         if runtime_with_timer().is_none() {
             return all.await;
         }
-        let late = |_| Err(Error::new(ErrorKind::Deadline, "the store has not released all units"));
-        timeout(CLOSE_TIMEOUT, all).await.unwrap_or_else(late)
+        timeout(CLOSE_TIMEOUT, all).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Deadline, "the store has not released all units"))
+        })
     }
 
     /// Sends releases that wait, in one request. Returns false if there are none.

@@ -285,10 +285,9 @@ impl Limiter {
     /// - in the cases of [`check`](Self::check). An error from which the store may recover by itself is
     ///   returned only when `within` has passed.
     /// - if [`MAX_WAITING`](Self::MAX_WAITING) tasks wait already,
-    /// - if `within` passes before the task becomes the first in the queue of its key, for example because
-    ///   other processes have spent the units
-    ///   ([`ErrorKind::Deadline`](crate::error::ErrorKind::Deadline), or
-    ///   [`ErrorKind::Unavailable`](crate::error::ErrorKind::Unavailable) if the first one waits for the store),
+    /// - if `within` passes before the task becomes the first in the queue of its key, because other processes have
+    ///   spent the units or the first one waits for the store
+    ///   ([`ErrorKind::Deadline`](crate::error::ErrorKind::Deadline)),
     /// - if it has to wait outside of a tokio runtime with time enabled.
     pub async fn until_ready<'p>(
         &self,

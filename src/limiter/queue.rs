@@ -52,17 +52,13 @@ struct Waiting {
 struct KeyQueue {
     /// In the order of their tickets.
     places: VecDeque<Place>,
-    /// The units for which the tasks that have left from the front have waited.
-    front: u128,
-    /// True while the first task waits for the store to answer again.
-    is_store_down: bool,
 }
 
 #[derive(Debug)]
 struct Place {
     ticket: Ticket,
-    /// The units for which this task and all before it wait, and the units of [`KeyQueue::front`].
-    sum: u128,
+    /// The units for which the task waits.
+    units: u64,
     /// Wakes the task when it becomes the first.
     turn: Arc<Notify>,
 }
@@ -125,7 +121,8 @@ impl Queue {
         let waiting = self.lock();
         let queue = waiting.queues.get(&id(charge))?;
         let before = queue.places.partition_point(|place| place.ticket < ticket);
-        let units = queue.units(queue.sum_before(before));
+        let units = queue.places.range(..before).map(|place| place.units);
+        let units = units.fold(0, u64::saturating_add);
         (before > 0).then(|| Ahead::new(quota, charge.cost(), units, |units| queue.reaching(units)))
     }
 
@@ -143,43 +140,35 @@ impl KeyQueue {
     /// for these units too.
     fn enter(&mut self, ticket: Ticket, cost: u64, turn: &Arc<Notify>) -> bool {
         let index = self.places.partition_point(|place| place.ticket < ticket);
-        let is_new = self.places.get(index).is_none_or(|place| place.ticket != ticket);
-        if is_new {
-            let sum = self.sum_before(index);
-            self.places.insert(index, Place { ticket, sum, turn: Arc::clone(turn) });
+        match self.places.get_mut(index).filter(|place| place.ticket == ticket) {
+            Some(place) => {
+                place.units = place.units.saturating_add(cost);
+                false
+            }
+            None => {
+                let place = Place { ticket, units: cost, turn: Arc::clone(turn) };
+                self.places.insert(index, place);
+                true
+            }
         }
-        self.places.range_mut(index..).for_each(|place| place.sum += u128::from(cost));
-        is_new
     }
 
     fn leave(&mut self, ticket: Ticket) {
-        let Ok(index) = self.places.binary_search_by_key(&ticket, |place| place.ticket) else {
-            return;
-        };
-        let before = self.sum_before(index);
-        let Some(place) = self.places.remove(index) else { return };
-        if index == 0 {
-            self.front = place.sum;
-        } else {
-            let cost = place.sum - before;
-            self.places.range_mut(index..).for_each(|place| place.sum -= cost);
+        if let Ok(index) = self.places.binary_search_by_key(&ticket, |place| place.ticket) {
+            self.places.remove(index);
         }
-    }
-
-    fn sum_before(&self, index: usize) -> u128 {
-        index.checked_sub(1).map_or(self.front, |last| self.places[last].sum)
     }
 
     /// Returns the units up to the first task with which they reach `units`.
     fn reaching(&self, units: u64) -> u64 {
-        let sum = self.front + u128::from(units);
-        let index = self.places.partition_point(|place| place.sum < sum);
-        self.places.get(index).map_or(units, |place| self.units(place.sum))
-    }
-
-    /// Returns the units of a sum without the units of tasks that have left.
-    fn units(&self, sum: u128) -> u64 {
-        u64::try_from(sum - self.front).unwrap_or(u64::MAX)
+        let mut sum = 0_u64;
+        for place in &self.places {
+            sum = sum.saturating_add(place.units);
+            if sum >= units {
+                return sum;
+            }
+        }
+        units
     }
 }
 
@@ -189,38 +178,18 @@ impl Turn<'_> {
         while !self.is_first() {
             require_timer()?;
             let turn = timeout_at(deadline, self.turn.notified());
-            turn.await.map_err(|_| self.missed())?;
+            turn.await.map_err(|_| {
+                let message = "other tasks waited for the same key until the deadline";
+                Error::new(ErrorKind::Deadline, message)
+            })?;
         }
         Ok(())
-    }
-
-    /// Tells the tasks behind this one why they wait.
-    pub(super) fn set_store_down(&self, is_down: bool) {
-        let mut waiting = self.queue.lock();
-        for id in &self.ids {
-            if let Some(queue) = waiting.queues.get_mut(id) {
-                queue.is_store_down = is_down;
-            }
-        }
     }
 
     fn is_first(&self) -> bool {
         let waiting = self.queue.lock();
         let first = |id| waiting.queues.get(id).and_then(|queue| queue.places.front());
         self.ids.iter().all(|id| first(id).is_none_or(|place| place.ticket == self.ticket))
-    }
-
-    /// Returns the error of a task whose turn did not come until its deadline.
-    fn missed(&self) -> Error {
-        let waiting = self.queue.lock();
-        let is_down = |id| waiting.queues.get(id).is_some_and(|queue| queue.is_store_down);
-        let (kind, message) = match self.ids.iter().any(is_down) {
-            true => (ErrorKind::Unavailable, "the store did not answer until the deadline"),
-            false => {
-                (ErrorKind::Deadline, "other tasks waited for the same key until the deadline")
-            }
-        };
-        Error::new(kind, message)
     }
 }
 

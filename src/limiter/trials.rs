@@ -127,9 +127,10 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
                 continue;
             }
             let is_known = line.standing.limit == quota.capacity() && !quota.is_concurrent();
-            let wait = match is_known {
-                true => ahead.wait(quota, reply.time, &line.standing),
-                false => line.standing.retry_after.unwrap_or(line.standing.next_after),
+            let wait = if is_known {
+                ahead.wait(quota, reply.time, &line.standing)
+            } else {
+                line.standing.retry_after.unwrap_or(line.standing.next_after)
             };
             line.verdict = Verdict::Refused;
             line.standing.retry_after = Some(wait.max(1));
@@ -142,10 +143,8 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
     /// Returns the quota by which the store counts a charge, and the units ahead of it in its queue, if there
     /// are any.
     fn ahead(&self, charge: &Charge<'_>, ticket: Ticket) -> (Quota, Option<Ahead>) {
-        let quota = match self.limiter.0.store.is_embedded() {
-            true => *charge.quota(),
-            false => charge.quota().counted(),
-        };
+        let is_embedded = self.limiter.0.store.is_embedded();
+        let quota = if is_embedded { *charge.quota() } else { charge.quota().counted() };
         (quota, self.limiter.0.queue.ahead(charge, &quota, ticket))
     }
 

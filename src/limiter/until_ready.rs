@@ -66,7 +66,6 @@ impl Limiter {
                 pause_end = paused(deadline)?;
             }
             let result = check.acquire().await;
-            turn.set_store_down(result.is_err());
             let wait = match result {
                 Ok(reply) => match Decision::new(&mut check.charges().clone(), reply)? {
                     Decision::Denied(denied) => match wait_of(&denied, &mut poll) {

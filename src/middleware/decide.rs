@@ -24,7 +24,7 @@ use crate::{
     outcome::{BodySettlement, DenialBody, ResponseBody, Settlement},
     policy::{Charges, FailurePolicy},
     remote::{Call, Step},
-    rule::{RequestCharges, RequestFn, ResponseHooks, Rule, Rules, route},
+    rule::{RequestCharges, RequestFn, ResponseHooks, Rules, route},
     telemetry::{self, Announcement, FirstRequests},
 };
 
@@ -126,16 +126,15 @@ impl Decider {
     /// Reports the limits, the store and its resilience, once for each layer.
     pub(super) fn announce(&self) {
         self.announcement.make(|| {
-            let rules: Vec<_> = self.rules.iter().map(Rule::description).collect();
             let off = if self.enabled { "" } else { "switched off: " };
-            format!("{off}{}; store {}", rules.join(", "), self.limiter.description())
+            format!("{off}{}; store {}", self.rules.description(), self.limiter.description())
         });
     }
 
     /// Decides a request, if the answer of the store is ready. Otherwise the caller [polls](Self::poll) for the decision.
     pub(super) fn decide(&self, parts: &mut Parts) -> FirstStep {
         if !self.enabled || self.is_exempt(parts) {
-            return FirstStep::Decided(self.pass(parts));
+            return FirstStep::Decided(Admission::Admitted(ResponseChange::default()));
         }
         self.check(parts)
     }
@@ -168,7 +167,7 @@ impl Decider {
             return FirstStep::Decided(Admission::Rejected(response));
         };
         if charges.is_empty() {
-            return FirstStep::Decided(self.pass(parts));
+            return FirstStep::Decided(Admission::Admitted(ResponseChange::default()));
         }
         misuse::find_second_charge(&self.first_requests, &self.limiter, &charges, sum, parts);
         if !self.delay.is_zero() {
@@ -197,15 +196,6 @@ impl Decider {
         let exempt = |parts: &Parts| self.exempt.iter().any(|exempt| exempt(parts));
         // The exemption of a path does not exempt other spellings, which may reach another route.
         exempt(parts) && (!route::has_other_spelling(parts) || route::exactly(parts, exempt))
-    }
-
-    /// Admits a request that was not decided.
-    fn pass(&self, parts: &mut Parts) -> Admission {
-        // Handlers see that nothing was decided, unless an outer layer has decided something.
-        if self.visible && parts.extensions.get::<Decisions>().is_none() {
-            parts.extensions.insert(Decisions::default());
-        }
-        Admission::Admitted(ResponseChange::default())
     }
 
     /// Decides a request with the reply of the store.
@@ -251,13 +241,11 @@ impl Decider {
     fn fail(&self, policy: FailurePolicy, error: &Error, parts: &mut Parts) -> Admission {
         let admitted = policy.admits(error);
         telemetry::check_failed(error, admitted);
-        match admitted {
-            true => self.pass(parts),
-            false => {
-                let rejection = Rejection::unavailable(self.jitter);
-                Admission::Rejected(self.denial_format.respond(rejection, parts))
-            }
+        if admitted {
+            return Admission::Admitted(ResponseChange::default());
         }
+        let rejection = Rejection::unavailable(self.jitter);
+        Admission::Rejected(self.denial_format.respond(rejection, parts))
     }
 
     fn deny(

@@ -12,8 +12,8 @@ use crate::decision::{Decision, Outcome};
 /// extensions of the request, for handlers, and of the response, for outer layers such as a log.
 /// With the feature `axum` it is an extractor.
 ///
-/// It holds no decision if the request is exempt, or if it is unlimited because the store cannot
-/// answer.
+/// It holds no decision if the request is exempt, if it is unlimited because the store cannot
+/// answer, or if no layer in front of the handler is `visible`.
 ///
 /// # Examples
 ///
@@ -98,53 +98,13 @@ impl Decisions {
 }
 
 #[cfg(feature = "axum")]
-mod extractor {
-    use std::convert::Infallible;
+impl<S: Sync> axum::extract::FromRequestParts<S> for Decisions {
+    type Rejection = std::convert::Infallible;
 
-    use axum::{
-        extract::{FromRequestParts, OptionalFromRequestParts},
-        response::{IntoResponse, Response},
-    };
-    use http::{StatusCode, request::Parts};
-
-    use super::Decisions;
-
-    /// The rejection of [`Decisions`] as an extractor: the request has passed no
-    /// [`RateLimitLayer`](crate::RateLimitLayer) with
-    /// [`visible`](crate::RateLimitLayer::visible). Its status is 500, because the router is built
-    /// wrong.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct NotDecided;
-
-    impl std::fmt::Display for NotDecided {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("no rate limit decision: add a RateLimitLayer with .visible() to the route")
-        }
-    }
-
-    impl std::error::Error for NotDecided {}
-
-    impl IntoResponse for NotDecided {
-        fn into_response(self) -> Response {
-            (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
-        }
-    }
-
-    impl<S: Sync> FromRequestParts<S> for Decisions {
-        type Rejection = NotDecided;
-
-        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NotDecided> {
-            parts.extensions.get::<Self>().cloned().ok_or(NotDecided)
-        }
-    }
-
-    impl<S: Sync> OptionalFromRequestParts<S> for Decisions {
-        type Rejection = Infallible;
-
-        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
-            Ok(parts.extensions.get::<Self>().cloned())
-        }
+    async fn from_request_parts(
+        parts: &mut http::request::Parts,
+        _: &S,
+    ) -> Result<Self, Self::Rejection> {
+        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_default())
     }
 }
-#[cfg(feature = "axum")]
-pub use extractor::NotDecided;

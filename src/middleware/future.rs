@@ -137,11 +137,6 @@ where
     S: Service<Request<B>>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.state {
-            ResponseState::Rejected { .. } => "ResponseFuture(rejected)",
-            ResponseState::Deciding { .. } => "ResponseFuture(deciding)",
-            ResponseState::Calling { .. } => "ResponseFuture(calling)",
-            ResponseState::Settling { .. } => "ResponseFuture(settling)",
-        })
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
     }
 }

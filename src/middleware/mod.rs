@@ -18,8 +18,6 @@ mod misuse;
 mod respond;
 mod service;
 
-#[cfg(feature = "axum")]
-pub use self::decided::NotDecided;
 pub use self::{
     decided::Decisions,
     future::ResponseFuture,

@@ -105,10 +105,7 @@ where
 
 impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.kind {
-            BodyKind::Denial { .. } => "ResponseBody(denial)",
-            BodyKind::Inner { .. } => "ResponseBody(inner)",
-        })
+        f.debug_struct("ResponseBody").finish_non_exhaustive()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each function returns a closure over the head of a request, as an application could write it.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use http::{
     HeaderValue, Method, Version,
@@ -120,10 +120,9 @@ pub(crate) fn parse_length(value: &HeaderValue) -> Option<u64> {
 
 /// The costs of routes in units.
 struct Costs<F> {
+    /// Entries with a method come first, because they take precedence over an entry for any method, and an entry for
+    /// HEAD over one for GET.
     entries: Vec<(RouteEntry, u64)>,
-    /// The indices of the entries with a path. Entries with a method come first, because they take
-    /// precedence over an entry for any method, and an entry for HEAD over one for GET.
-    by_path: HashMap<Box<str>, Vec<usize>>,
     otherwise: F,
     requests: FirstRequests,
 }
@@ -142,40 +141,26 @@ impl<F: Fn(&Parts) -> u64> Costs<F> {
             );
             entries.push((entry, cost));
         }
-        let mut by_path: HashMap<_, Vec<usize>> = HashMap::new();
-        for (index, (entry, _)) in entries.iter().enumerate() {
-            by_path.entry(entry.path.clone()).or_default().push(index);
-        }
         // An entry for GET also matches HEAD.
-        let order = |index: &usize| match &entries[*index].0.method {
+        entries.sort_by_key(|(entry, _)| match &entry.method {
             None => 2,
             Some(method) => u8::from(*method == Method::GET),
-        };
-        by_path.values_mut().for_each(|indices| indices.sort_by_key(order));
-        Self { entries, by_path, otherwise, requests: FirstRequests::default() }
+        });
+        Self { entries, otherwise, requests: FirstRequests::default() }
     }
 
     /// Returns the cost of a request.
     fn of(&self, parts: &Parts) -> u64 {
         let names = Names::of(parts);
-        let found = self.find(&names, parts);
-        let matched = found.map(|index| &self.entries[index].0.route);
+        // The most specific name decides: its path, then its route.
+        let found = names.each().find_map(|name| {
+            self.entries.iter().find(|(entry, _)| entry.covers(parts) && entry.is(name))
+        });
         let all = self.entries.iter().map(|(entry, _)| &entry.route);
-        self.requests.watch(matched, all, names.pattern);
-        let cost = found.map_or_else(|| (self.otherwise)(parts), |index| self.entries[index].1);
+        self.requests.watch(found.map(|(entry, _)| &entry.route), all, names.pattern);
+        let cost = found.map_or_else(|| (self.otherwise)(parts), |(_, cost)| *cost);
         let may_be_respelled = names.has_spellings() && has_other_spelling(parts);
         if may_be_respelled { self.respelled(cost, &names, parts) } else { cost }
-    }
-
-    /// Returns the index of the entry of a request. The most specific name decides: its path, then
-    /// its route.
-    fn find(&self, names: &Names<'_>, parts: &Parts) -> Option<usize> {
-        names.each().find_map(|name| {
-            self.by_path.get(name.text)?.iter().copied().find(|index| {
-                let entry = &self.entries[*index].0;
-                entry.covers(parts) && entry.is(name)
-            })
-        })
     }
 
     /// Returns the cost of a request whose path has another spelling: at least `cost`, so that a

@@ -1,7 +1,6 @@
 //! Rules, which turn requests into charges, and ready-made closures for them.
 
 pub mod by;
-mod charges;
 pub mod cost;
 mod policy_choice;
 pub mod route;
@@ -11,6 +10,10 @@ mod rules;
 mod tiers;
 
 pub(crate) use self::{
-    by::MissingPeer, charges::ResponseHooks, policy_choice::RequestFn, rule::Adjustment,
+    by::MissingPeer, policy_choice::RequestFn, rule::Adjustment, rules::ResponseHooks,
 };
-pub use self::{charges::RequestCharges, rule::Rule, rules::Rules, tiers::Tiers};
+pub use self::{
+    rule::Rule,
+    rules::{RequestCharges, Rules},
+    tiers::Tiers,
+};

@@ -18,7 +18,7 @@ pub(super) enum PolicyChoice {
     /// A closure chooses one of the policies that are `known`, or any other if none is.
     PerRequest {
         choose: RequestFn<Policy>,
-        known: Arc<[Policy]>,
+        known: Vec<Policy>,
     },
 }
 

@@ -98,25 +98,12 @@ impl Rule {
         F: Fn(&Parts) -> K + Send + Sync + 'static,
         K: IntoIdentity,
     {
-        Self::tiered_among(choose, [], identity)
+        let choice = PolicyChoice::PerRequest { choose: Arc::new(choose), known: Vec::new() };
+        Self::with_choice(choice, identity)
     }
 
-    /// Creates a rule with a closure that chooses one of the policies `known`.
-    pub(super) fn tiered_among<C, F, K>(
-        choose: C,
-        known: impl IntoIterator<Item = Policy>,
-        identity: F,
-    ) -> Self
-    where
-        C: Fn(&Parts) -> Policy + Send + Sync + 'static,
-        F: Fn(&Parts) -> K + Send + Sync + 'static,
-        K: IntoIdentity,
-    {
-        let known = known.into_iter().collect();
-        Self::with_choice(PolicyChoice::PerRequest { choose: Arc::new(choose), known }, identity)
-    }
-
-    fn with_choice<F, K>(policy: PolicyChoice, identity: F) -> Self
+    /// Creates a rule whose policy is chosen in this way.
+    pub(super) fn with_choice<F, K>(policy: PolicyChoice, identity: F) -> Self
     where
         F: Fn(&Parts) -> K + Send + Sync + 'static,
         K: IntoIdentity,
@@ -327,12 +314,7 @@ impl Rule {
         let Some(key) = identity.key() else { return Ok(None) };
         let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
         let charge = self.policy.charge(parts, key, cost);
-        Ok(Some(if self.adapts_charges() { self.adapt(charge, parts) } else { charge }))
-    }
-
-    /// Returns whether the charges of this rule are not those that its policy makes by default.
-    fn adapts_charges(&self) -> bool {
-        self.shadow || self.on_failure.is_some() || self.quota.is_some()
+        Ok(Some(self.adapt(charge, parts)))
     }
 
     fn adapt<'r>(&self, mut charge: Charge<'r>, parts: &Parts) -> Charge<'r> {
@@ -376,7 +358,7 @@ impl Rule {
     /// Returns the policy with its quota, and the special properties of the rule, as text.
     pub(crate) fn description(&self) -> String {
         let policy = self.policy.description();
-        let mut text = match (self.shadow, self.reaction()) {
+        let mut text = match (self.shadow, self.on_failure.unwrap_or_default()) {
             (true, _) => format!("{policy} (shadow)"),
             (false, OnFailure::Allow) => format!("{policy} (allows if the store fails)"),
             (false, OnFailure::Deny) => format!("{policy} (denies if the store fails)"),
@@ -386,10 +368,6 @@ impl Rule {
             text = format!("{text}, {} (trial)", trial.description());
         }
         text
-    }
-
-    fn reaction(&self) -> OnFailure {
-        self.on_failure.unwrap_or_default()
     }
 
     /// Returns the adjustment of the charge by the response, if there is one.

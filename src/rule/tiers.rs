@@ -1,15 +1,15 @@
 //! Policies by tier.
 
-use std::{borrow::Borrow, collections::HashMap, hash::Hash};
+use std::sync::Arc;
 
 use http::request::Parts;
 
-use super::Rule;
+use super::{Rule, policy_choice::PolicyChoice};
 use crate::{key::IntoIdentity, policy::Policy};
 
 /// A table of [`Policy`]s by tier, with a policy for all other requests.
 ///
-/// A tier is a name or a value of an enum of the application: any `T` that can be hashed.
+/// A tier is a name or a value of an enum of the application: any `T` that can be compared.
 /// [`rule`](Self::rule) turns the table into a [`Rule`].
 ///
 /// # Examples
@@ -53,33 +53,25 @@ use crate::{key::IntoIdentity, policy::Policy};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Tiers<T = &'static str> {
-    tiers: HashMap<T, Policy>,
+    tiers: Vec<(T, Policy)>,
     otherwise: Policy,
 }
 
-impl<T: Hash + Eq> Tiers<T> {
+impl<T: PartialEq> Tiers<T> {
     /// Creates a table without tiers. Requests with an unknown tier, or without one, get the
     /// [`Policy`] `otherwise`. [`tier`](Self::tier) adds a tier.
     #[must_use]
     pub fn new(otherwise: Policy) -> Self {
-        Self { tiers: HashMap::new(), otherwise }
+        Self { tiers: Vec::new(), otherwise }
     }
 
     /// Adds a tier with its [`Policy`], or replaces the policy of this tier.
     #[must_use]
     pub fn tier(mut self, tier: impl Into<T>, policy: Policy) -> Self {
-        self.tiers.insert(tier.into(), policy);
+        let tier = tier.into();
+        self.tiers.retain(|(other, _)| *other != tier);
+        self.tiers.push((tier, policy));
         self
-    }
-
-    /// Returns the [`Policy`] of a tier, or the policy for all other requests.
-    #[must_use]
-    pub fn policy<Q>(&self, tier: Option<&Q>) -> &Policy
-    where
-        T: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        tier.and_then(|tier| self.tiers.get(tier)).unwrap_or(&self.otherwise)
     }
 
     /// Creates a [`Rule`] with the policy of each request's tier. `tier` returns the tier of a request, for
@@ -92,32 +84,23 @@ impl<T: Hash + Eq> Tiers<T> {
         K: IntoIdentity,
         T: Send + Sync + 'static,
     {
-        let policies = self.policies();
-        Rule::tiered_among(self.chosen_by(tier), policies, identity)
+        let known = self.policies();
+        let choose = move |parts: &Parts| {
+            let tier = tier(parts);
+            let found = self.tiers.iter().find(|(it, _)| Some(it) == tier.as_ref());
+            found.map_or(&self.otherwise, |(_, policy)| policy).clone()
+        };
+        Rule::with_choice(PolicyChoice::PerRequest { choose: Arc::new(choose), known }, identity)
     }
 
-    /// Returns all policies by name, and the one for all other requests at the end.
+    /// Returns all policies, and the one for all other requests at the end. Several tiers may have one policy.
     fn policies(&self) -> Vec<Policy> {
-        let mut policies: Vec<_> = self.tiers.values().cloned().collect();
-        policies.sort_by(|one, other| one.name().cmp(other.name()));
-        policies.push(self.otherwise.clone());
-        // Several tiers may have one policy.
-        let mut known: Vec<Policy> = Vec::new();
-        for policy in policies {
-            if !known.iter().any(|other| other.is_clone_of(&policy)) {
-                known.push(policy);
+        let mut policies: Vec<Policy> = Vec::new();
+        for policy in self.tiers.iter().map(|(_, policy)| policy).chain([&self.otherwise]) {
+            if !policies.iter().any(|other| other.is_clone_of(policy)) {
+                policies.push(policy.clone());
             }
         }
-        known
-    }
-
-    /// Returns a closure that chooses the policy of each request, for [`Rule::tiered`]. [`rule`](Self::rule)
-    /// makes a rule at once, and its policies are in the [start line](crate::RateLimitLayer#first-start).
-    pub fn chosen_by<F>(self, tier: F) -> impl Fn(&Parts) -> Policy + Send + Sync + 'static
-    where
-        F: Fn(&Parts) -> Option<T> + Send + Sync + 'static,
-        T: Send + Sync + 'static,
-    {
-        move |parts: &Parts| self.policy(tier(parts).as_ref()).clone()
+        policies
     }
 }

@@ -97,10 +97,11 @@ reports! { feature "tracing";
         decision: &Decision<'_>,
         route: impl FnOnce() -> Option<&'r str>,
     ) {
-        let refused = |outcome: &Outcome<'_>| outcome.kind() == OutcomeKind::WouldDeny;
         let outcome = match decision {
             Decision::Denied(denied) => denied.binding(),
-            Decision::Allowed(allowed) => allowed.outcomes().find(refused),
+            Decision::Allowed(allowed) => {
+                allowed.outcomes().find(|it| it.kind() == OutcomeKind::WouldDeny)
+            }
         };
         if let Some(outcome) = outcome
             && tracing::enabled!(target: "plimsoll", tracing::Level::INFO)

@@ -9,7 +9,7 @@ use plimsoll::{
     Policy, Quota,
     by::{self, And, ClientIp, Or},
     key::Identity,
-    rule::Tiers,
+    rule::{Rules, Tiers},
 };
 use plimsoll_testing::alone;
 use stats_alloc::Region;
@@ -64,12 +64,13 @@ fn none() {
     assert_eq!(find(tuple, &parts), 0);
     let free = Policy::new("free", Quota::per_minute(10)).unwrap();
     let tiers = Tiers::new(free.clone()).tier("free", free);
-    let choose = tiers.chosen_by(|parts| {
+    let tier = |parts: &Parts| {
         let known = |tier: &&str| parts.headers.get("x-api-key").is_some_and(|key| key == *tier);
         ["free", "paid"].into_iter().find(known)
-    });
+    };
+    let rules = Rules::new(tiers.rule(tier, by::constant("all")));
     let choosing = || {
-        black_box(choose(black_box(&parts)));
+        black_box(rules.charges(black_box(&parts)).unwrap());
     };
     assert_eq!((0..5).map(|_| allocations(choosing)).min(), Some(0));
 }

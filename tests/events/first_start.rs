@@ -68,7 +68,7 @@ fn one_line_names_the_policies_and_the_store() {
         "INFO message=api 100/min sliding-log, \
          burst 50/s token-bucket(20) (denies if the store fails), \
          next 5/10s fixed-window (shadow), \
-         one of (basic 2/s sliding-log, paid 9/s token-bucket(20), free 1/s sliding-log), \
+         one of (paid 9/s token-bucket(20), basic 2/s sliding-log, free 1/s sliding-log), \
          a policy chosen per request; \
          store memory (50000 keys, 16 MiB)"
     );

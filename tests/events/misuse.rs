@@ -99,8 +99,8 @@ async fn exemptions_and_entries_of_costs_are_reported_too() {
         assert!(warning.contains("no route is matched before this layer"), "{warning}");
     };
     is_about(0, ["route=\"shop.Orders/Place\"", "misuse.rs:"]);
-    is_about(1, ["route=\"/user/{id}\"", "misuse.rs:"]);
-    is_about(2, ["route=\"POST /search\"", "misuse.rs:"]);
+    is_about(1, ["route=\"POST /search\"", "misuse.rs:"]);
+    is_about(2, ["route=\"/user/{id}\"", "misuse.rs:"]);
     assert!(send(&app, same("/search", 2 * FIRST), &log).await.is_empty(), "once");
 }
 

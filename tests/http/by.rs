@@ -7,7 +7,7 @@ use plimsoll::{
     cost,
     key::Identity,
     route,
-    rule::Tiers,
+    rule::{Rules, Tiers},
 };
 
 fn parts(request: http::request::Builder) -> Parts {
@@ -130,14 +130,18 @@ fn values() {
 #[test]
 fn tiers_fall_to_a_default() {
     let policy = |name, limit| Policy::new(name, Quota::per_minute(limit)).unwrap();
-    let tiers = Tiers::new(policy("free", 1)).tier("paid", policy("paid", 2));
-    assert_eq!(tiers.policy(Some("paid")).name(), "paid");
-    assert_eq!(tiers.policy(Some("Paid")).name(), "free");
-    assert_eq!(tiers.policy::<str>(None).name(), "free");
-    let choose =
-        tiers.chosen_by(|parts| Some(parts.headers.get("tier")?.to_str().ok()?.to_owned()));
-    assert_eq!(choose(&parts(Request::get("/").header("tier", "paid"))).name(), "paid");
-    assert_eq!(choose(&parts(Request::get("/").header("tier", "gold"))).name(), "free");
+    let tiers = Tiers::<String>::new(policy("free", 1)).tier("paid", policy("paid", 2));
+    let tier = |parts: &Parts| Some(parts.headers.get("tier")?.to_str().ok()?.to_owned());
+    let rules = Rules::new(tiers.rule(tier, by::constant("all")));
+    let chosen = |request| {
+        let request = parts(request);
+        let charges = rules.charges(&request).unwrap().charges;
+        charges[0].policy().name().to_owned()
+    };
+    assert_eq!(chosen(Request::get("/").header("tier", "paid")), "paid");
+    assert_eq!(chosen(Request::get("/").header("tier", "Paid")), "free");
+    assert_eq!(chosen(Request::get("/").header("tier", "gold")), "free");
+    assert_eq!(chosen(Request::get("/")), "free");
 }
 
 #[test]

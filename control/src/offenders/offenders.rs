@@ -138,7 +138,7 @@ impl Offenders {
     #[inline(never)]
     fn count(&self, decision: &Decision<'_>, weight: u64) {
         let minute = self.minute();
-        for outcome in decision.outcomes().iter() {
+        for outcome in decision.outcomes() {
             let (denied, spent) = match outcome.kind() {
                 OutcomeKind::Denied => (weight, 0),
                 OutcomeKind::Allowed => (0, outcome.granted().saturating_mul(weight)),

@@ -59,22 +59,19 @@ impl Draft11 {
         let mut longest_window = 0;
         let standing = list(outcomes, |text, outcome| {
             let standing = outcome.standing();
-            if outcome.quota().is_concurrent() {
-                // Units come back when work ends, which no window says.
-                let (name, remaining) = (outcome.policy().name(), standing.remaining);
-                text.push_str(&format!("\"{name}\";r={remaining}"));
-                text.push_str(&partition(outcome, secret));
-                return;
-            }
-            // Retry-After must not be earlier than the end of a window shown (section 5 of the
-            // draft). A shorter window is true as well.
-            let window = window_seconds(standing).min(retry_after.unwrap_or(u64::MAX));
-            longest_window = longest_window.max(window);
             let (mut remaining, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
             let remaining = remaining.format(standing.remaining);
-            let seconds = seconds.format(window);
             let (name, partition) = (outcome.policy().name(), partition(outcome, secret));
-            push_all(text, &["\"", name, "\";r=", remaining, ";t=", seconds, &partition]);
+            // Units in flight come back when work ends, which no window says.
+            let mut window = ["", ""];
+            if !outcome.quota().is_concurrent() {
+                // Retry-After must not be earlier than the end of a window shown (section 5 of the
+                // draft). A shorter window is true as well.
+                let shown = window_seconds(standing).min(retry_after.unwrap_or(u64::MAX));
+                longest_window = longest_window.max(shown);
+                window = [";t=", seconds.format(shown)];
+            }
+            push_all(text, &["\"", name, "\";r=", remaining, window[0], window[1], &partition]);
         });
         Self { policy, standing, longest_window }
     }
@@ -110,17 +107,13 @@ fn policy_list(outcomes: Outcomes<'_>, secret: Option<PartitionSecret>) -> Heade
         let name = outcome.policy().name();
         let quota = outcome.quota();
         let limit = quota.limit();
-        if quota.is_concurrent() {
-            let unit = outcome.policy().unit();
-            let unit = unit.unwrap_or("concurrent-requests");
-            text.push_str(&format!("\"{name}\";q={limit};qu=\"{unit}\""));
-            text.push_str(&partition(outcome, secret));
-            return;
-        }
-        let unit = outcome.policy().unit().map_or(String::new(), |unit| format!(";qu=\"{unit}\""));
-        let window = whole_seconds(quota.window_micros());
-        text.push_str(&format!("\"{name}\";q={limit}{unit};w={window}"));
-        text.push_str(&partition(outcome, secret));
+        let default_unit = quota.is_concurrent().then_some("concurrent-requests");
+        let unit = outcome.policy().unit().or(default_unit);
+        let unit = unit.map_or(String::new(), |unit| format!(";qu=\"{unit}\""));
+        let window = (!quota.is_concurrent()).then(|| whole_seconds(quota.window_micros()));
+        let window = window.map_or(String::new(), |window| format!(";w={window}"));
+        let partition = partition(outcome, secret);
+        text.push_str(&format!("\"{name}\";q={limit}{unit}{window}{partition}"));
     });
     header_value(text)
 }

@@ -5,7 +5,6 @@ use http::{HeaderMap, HeaderName, header::RETRY_AFTER};
 use super::{
     draft11::{self, Draft11, PartitionSecret},
     value,
-    x_ratelimit::{self, ResetFormat, XRateLimit},
 };
 use crate::{
     clock::Timestamp,
@@ -108,7 +107,7 @@ impl Headers {
     #[must_use]
     pub fn names(&self) -> Vec<HeaderName> {
         let draft11: &[_] = if self.draft11 { &draft11::NAMES } else { &[] };
-        let x_ratelimit: &[_] = if self.x_ratelimit.is_some() { &x_ratelimit::NAMES } else { &[] };
+        let x_ratelimit: &[_] = if self.x_ratelimit.is_some() { &X_RATELIMIT_NAMES } else { &[] };
         [&[RETRY_AFTER][..], draft11, x_ratelimit].concat()
     }
 
@@ -195,8 +194,7 @@ impl ResponseHeaders {
         // Both lookups come before the first insertion, because a lookup in an empty map costs
         // nothing and most maps are empty here.
         let retry_after = headers.get(RETRY_AFTER).and_then(value::parse);
-        let inner_remaining =
-            headers.get(x_ratelimit::X_RATELIMIT_REMAINING).and_then(value::parse);
+        let inner_remaining = headers.get(X_RATELIMIT_REMAINING).and_then(value::parse);
         if let Some(draft11) = self.draft11 {
             draft11.append_to(headers, retry_after);
         }
@@ -205,5 +203,65 @@ impl ResponseHeaders {
         {
             x_ratelimit.insert_into(headers);
         }
+    }
+}
+
+const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// The names of the three headers.
+const X_RATELIMIT_NAMES: [HeaderName; 3] =
+    [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET];
+
+/// The meaning of `X-RateLimit-Reset` in [`Headers::x_ratelimit`](crate::layer::Headers::x_ratelimit). No
+/// standard defines it.
+///
+/// ```
+/// use plimsoll::{Limiter, Quota, RateLimitLayer, layer::{Headers, ResetFormat}};
+///
+/// // As GitHub's: no draft headers, and the time of the reset as an epoch.
+/// let layer = RateLimitLayer::per_ip(Limiter::in_memory(), Quota::per_hour(60))?
+///     .headers(Headers::none().x_ratelimit(ResetFormat::Epoch));
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ResetFormat {
+    /// The number of seconds until all units are free again, as Envoy and Kong send it. It does not
+    /// depend on the clock of the client. [`Headers::default`](crate::layer::Headers::default) uses it.
+    Seconds,
+    /// The time at which all units are free again, in seconds since the Unix epoch, as GitHub sends
+    /// it.
+    Epoch,
+}
+
+/// The values of the three headers.
+#[derive(Debug)]
+struct XRateLimit {
+    limit: u64,
+    remaining: u64,
+    /// In seconds.
+    reset: u64,
+}
+
+impl XRateLimit {
+    fn new(outcome: Outcome<'_>, now: Timestamp, reset: ResetFormat) -> Self {
+        let standing = outcome.standing();
+        // Units in flight come back when work ends, which is not known.
+        let is_estimate = outcome.quota().is_concurrent();
+        let reset_after = standing.reset_after.min(if is_estimate { 1_000_000 } else { u64::MAX });
+        let reset = match reset {
+            ResetFormat::Seconds if reset_after == 0 => 0,
+            ResetFormat::Seconds => value::whole_seconds(reset_after),
+            ResetFormat::Epoch => value::whole_seconds(now.as_micros() + reset_after),
+        };
+        Self { limit: standing.limit, remaining: standing.remaining, reset }
+    }
+
+    fn insert_into(self, headers: &mut HeaderMap) {
+        headers.insert(X_RATELIMIT_LIMIT, value::number(self.limit));
+        headers.insert(X_RATELIMIT_REMAINING, value::number(self.remaining));
+        headers.insert(X_RATELIMIT_RESET, value::number(self.reset));
     }
 }

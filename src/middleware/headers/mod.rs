@@ -6,10 +6,9 @@ mod draft11;
 mod headers;
 mod policy_cache;
 mod value;
-mod x_ratelimit;
 
-pub use self::{headers::Headers, x_ratelimit::ResetFormat};
+pub use self::headers::{Headers, ResetFormat};
 pub(super) use self::{
     headers::ResponseHeaders,
-    value::{is_estimate, number, retry_after, whole_seconds, with_jitter},
+    value::{is_estimate, number, retry_after, with_jitter},
 };

@@ -46,22 +46,26 @@ pub(super) fn window_seconds(standing: &Standing) -> u64 {
 }
 
 /// Rounds microseconds up to whole seconds, at least 1.
-pub(in crate::middleware) fn whole_seconds(micros: u64) -> u64 {
+pub(super) fn whole_seconds(micros: u64) -> u64 {
     micros.div_ceil(1_000_000).max(1)
 }
 
-/// Returns a number as a header value. Up to 999, it allocates nothing (`cargo bench --bench layer`).
+/// Returns a number as a header value. Up to 999, it allocates nothing, and above it once, where [`HeaderValue::from`]
+/// needs two allocations (`cargo bench --bench layer`).
 pub(in crate::middleware) fn number(number: u64) -> HeaderValue {
-    // The digits of the text before this one are leading zeros.
+    // The first digit that is no leading zero.
     let start = match number {
         0..10 => 2,
         10..100 => 1,
-        100..1_000 => 0,
-        _ => return HeaderValue::from(number),
+        _ => 0,
     };
-    let digits = DIGITS.get(3 * number as usize + start..3 * number as usize + 3);
-    let digits = digits.and_then(|digits| str::from_utf8(digits).ok());
-    digits.map_or_else(|| HeaderValue::from(number), HeaderValue::from_static)
+    let place = usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(3);
+    let digits = DIGITS.get(place.saturating_add(start)..place.saturating_add(3));
+    match digits.and_then(|digits| str::from_utf8(digits).ok()) {
+        Some(digits) => HeaderValue::from_static(digits),
+        None => HeaderValue::from_str(itoa::Buffer::new().format(number))
+            .unwrap_or_else(|_| HeaderValue::from(number)),
+    }
 }
 
 /// Parses a header value as a number.

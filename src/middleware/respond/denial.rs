@@ -32,10 +32,9 @@ impl DenialFormat {
         rejection: Rejection<'_>,
         parts: &Parts,
     ) -> Response<DenialBody> {
-        let rejection = match grpc::respond(rejection, parts) {
-            Ok(response) => return response,
-            Err(rejection) => rejection,
-        };
+        if let Some(content_type) = grpc::content_type(parts) {
+            return grpc::respond(rejection, content_type);
+        }
         match self.closure(rejection.kind()) {
             Some(respond) => {
                 let DenialResponse(mut response) = respond(&rejection, parts);

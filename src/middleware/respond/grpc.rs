@@ -11,14 +11,7 @@ use http::{
 };
 
 use super::{Rejection, RejectionKind, rejection::violations};
-use crate::{
-    clock::micros,
-    decision::Denied,
-    middleware::headers::{number, whole_seconds},
-    outcome::DenialBody,
-    random,
-    rule::MissingPeer,
-};
+use crate::{decision::Denied, middleware::headers::number, outcome::DenialBody, random};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -30,13 +23,9 @@ const FAILED_PRECONDITION: u8 = 9;
 const INTERNAL: u8 = 13;
 const UNAVAILABLE: u8 = 14;
 
-/// Returns the response to a gRPC or gRPC-Web request, and the rejection itself for any other request. It has no body,
-/// which both protocols allow (PROTOCOL-WEB.md, "Trailers-only responses").
-pub(super) fn respond<'a>(
-    rejection: Rejection<'a>,
-    parts: &Parts,
-) -> Result<Response<DenialBody>, Rejection<'a>> {
-    let Some(content_type) = content_type(parts) else { return Err(rejection) };
+/// Returns the response to a gRPC or gRPC-Web request. It has no body, which both protocols allow (PROTOCOL-WEB.md,
+/// "Trailers-only responses").
+pub(super) fn respond(rejection: Rejection<'_>, content_type: HeaderValue) -> Response<DenialBody> {
     let status = GrpcStatus::of(&rejection);
     let mut response = Response::new(DenialBody::Document(Bytes::new()));
     *response.headers_mut() = rejection.into_headers();
@@ -52,7 +41,7 @@ pub(super) fn respond<'a>(
     if let Ok(details) = HeaderValue::try_from(STANDARD_NO_PAD.encode(status.details)) {
         headers.insert(GRPC_STATUS_DETAILS, details);
     }
-    Ok(response)
+    response
 }
 
 /// The status of a rejected call.
@@ -69,23 +58,13 @@ struct GrpcStatus {
 impl GrpcStatus {
     fn of(rejection: &Rejection<'_>) -> Self {
         let denied = rejection.denied();
-        let mut wait = None;
-        let (code, message) = match rejection.kind() {
-            RejectionKind::OverQuota => {
-                wait = denied.and_then(Denied::retry_after);
-                let retry =
-                    wait.map(|wait| format!("; retry in {} s", whole_seconds(micros(wait))));
-                (RESOURCE_EXHAUSTED, ["quota exceeded", &retry.unwrap_or_default()].concat())
-            }
-            RejectionKind::OverCapacity => {
-                (FAILED_PRECONDITION, "the cost exceeds what the quota can ever hold".to_owned())
-            }
-            RejectionKind::Unavailable => {
-                wait = Some(Duration::from_secs(1));
-                (UNAVAILABLE, "the request cannot be admitted at the moment".to_owned())
-            }
-            RejectionKind::NoPeer => (INTERNAL, MissingPeer::TEXT.to_owned()),
+        let (code, wait) = match rejection.kind() {
+            RejectionKind::OverQuota => (RESOURCE_EXHAUSTED, denied.and_then(Denied::retry_after)),
+            RejectionKind::OverCapacity => (FAILED_PRECONDITION, None),
+            RejectionKind::Unavailable => (UNAVAILABLE, Some(Duration::from_secs(1))),
+            RejectionKind::NoPeer => (INTERNAL, None),
         };
+        let message = rejection.detail(&mut itoa::Buffer::new()).concat();
         let wait = wait.map(|wait| wait.saturating_add(random::part_of(rejection.jitter())));
         let details = details(code, &message, wait, denied);
         Self { code, message, details, pushback: wait.filter(|_| denied.is_some()) }
@@ -210,7 +189,7 @@ static GRPC_WEB_FORMATS: [HeaderValue; 3] = [
 ///   (PROTOCOL-WEB.md, "HTTP wire protocols").
 /// - There is one content type. Its case and its parameters have no effect (RFC 9110, section
 ///   8.3.1).
-fn content_type(parts: &Parts) -> Option<HeaderValue> {
+pub(super) fn content_type(parts: &Parts) -> Option<HeaderValue> {
     if parts.method != Method::POST {
         return None;
     }

@@ -130,9 +130,10 @@ impl<'a> Rejection<'a> {
         let seconds = retry_after(denied);
         let jitter = if is_estimate(denied) { jitter.max(MIN_ESTIMATE_JITTER) } else { jitter };
         let wait = seconds.map(|seconds| with_jitter(seconds, jitter));
-        let kind = match denied.is_over_capacity() {
-            true => RejectionKind::OverCapacity,
-            false => RejectionKind::OverQuota,
+        let kind = if denied.is_over_capacity() {
+            RejectionKind::OverCapacity
+        } else {
+            RejectionKind::OverQuota
         };
         let mut rejection = Self::new(kind, Some(denied), wait, jitter);
         headers.for_denied(denied).add_to(&mut rejection.headers);
@@ -206,6 +207,27 @@ impl<'a> Rejection<'a> {
         &self.headers
     }
 
+    /// Returns the sentence that says why the request is rejected, in three parts.
+    pub(super) fn detail<'d>(&self, digits: &'d mut itoa::Buffer) -> [&'d str; 3] {
+        match (self.kind, self.retry_after) {
+            (RejectionKind::OverQuota, Some(seconds)) => {
+                ["The quota allows this request again in ", digits.format(seconds), " seconds."]
+            }
+            (RejectionKind::OverQuota, None) => {
+                ["The quota allows no such request at the moment.", "", ""]
+            }
+            (RejectionKind::OverCapacity, _) => [
+                "This request costs more than the quota can ever hold: waiting does not help.",
+                "",
+                "",
+            ],
+            (RejectionKind::Unavailable, _) => {
+                ["The request cannot be admitted at the moment.", "", ""]
+            }
+            (RejectionKind::NoPeer, _) => [MissingPeer::TEXT, "", ""],
+        }
+    }
+
     pub(super) fn into_headers(self) -> HeaderMap {
         self.headers
     }
@@ -270,72 +292,45 @@ fn remove_targeted_caching(headers: &mut HeaderMap) {
 }
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const TEXT_PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// The documents of denials, up to the end of `detail`.
-const QUOTA_EXCEEDED_DOCUMENT: &str = r##"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,"detail":"The quota allows "##;
-const OVER_CAPACITY_DOCUMENT: &str = r##"{"type":"https://docs.rs/plimsoll/latest/plimsoll/#cost-over-capacity","title":"Cost over capacity","status":403,"detail":"This request costs more than the quota can ever hold: waiting does not help."##;
-const UNAVAILABLE_DOCUMENT: &str = r##"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily reduced capacity","status":503,"detail":"The request cannot be admitted at the moment."}"##;
+/// The starts of the problem documents, up to `detail`.
+const OVER_QUOTA: &str = r##"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,"detail":""##;
+const OVER_CAPACITY: &str = r##"{"type":"https://docs.rs/plimsoll/latest/plimsoll/#cost-over-capacity","title":"Cost over capacity","status":403,"detail":""##;
+const UNAVAILABLE: &str = r##"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily reduced capacity","status":503,"detail":""##;
+const NO_PEER: &str = r##"{"type":"https://docs.rs/plimsoll/latest/plimsoll/by/struct.ClientIp.html#the-address-of-the-peer","title":"No peer address","status":500,"detail":""##;
 
-/// The document of a request without a peer address, up to its `detail`.
-const NO_PEER_DOCUMENT: &str = r##"{"type":"https://docs.rs/plimsoll/latest/plimsoll/by/struct.ClientIp.html#the-address-of-the-peer","title":"No peer address","status":500,"detail":""##;
-
-/// Returns the response with a problem document.
+/// Returns the response with a problem document, which has the names of the violated policies.
 pub(super) fn problem(rejection: Rejection<'_>) -> Response<String> {
-    let document = match rejection.denied() {
-        Some(denied) => document(denied, &rejection),
-        None if rejection.kind() == RejectionKind::NoPeer => {
-            [NO_PEER_DOCUMENT, MissingPeer::TEXT, "\"}"].concat()
+    let mut digits = itoa::Buffer::new();
+    let mut parts: SmallVec<[&str; 12]> = SmallVec::new();
+    parts.push(match rejection.kind {
+        RejectionKind::OverQuota => OVER_QUOTA,
+        RejectionKind::OverCapacity => OVER_CAPACITY,
+        RejectionKind::Unavailable => UNAVAILABLE,
+        RejectionKind::NoPeer => NO_PEER,
+    });
+    parts.extend(rejection.detail(&mut digits));
+    parts.push("\"");
+    if let Some(denied) = rejection.denied {
+        for (index, outcome) in violations(denied).enumerate() {
+            // The names of policies contain no characters that JSON escapes.
+            let start = if index == 0 { r#","violated-policies":[""# } else { r#"",""# };
+            parts.extend([start, outcome.policy().name()]);
         }
-        None => UNAVAILABLE_DOCUMENT.to_owned(),
-    };
+        parts.push("\"]");
+    }
+    parts.push("}");
+    let document = parts.concat();
     rejection.into_response(PROBLEM_JSON, document)
 }
-
-/// Returns the document of a denial, with the names of the violated policies.
-fn document(denied: &Denied<'_>, rejection: &Rejection<'_>) -> String {
-    let mut seconds = itoa::Buffer::new();
-    let mut parts: SmallVec<[&str; 8]> = SmallVec::new();
-    match rejection.retry_after_seconds() {
-        _ if rejection.kind() == RejectionKind::OverCapacity => parts.push(OVER_CAPACITY_DOCUMENT),
-        Some(wait) => parts.extend([
-            QUOTA_EXCEEDED_DOCUMENT,
-            "this request again in ",
-            seconds.format(wait),
-            " seconds.",
-        ]),
-        None => parts.extend([QUOTA_EXCEEDED_DOCUMENT, "no such request at the moment."]),
-    }
-    parts.push(r#"","violated-policies":[""#);
-    for (index, outcome) in violations(denied).enumerate() {
-        if index > 0 {
-            parts.push(r#"",""#);
-        }
-        // The names of policies contain no characters that JSON escapes.
-        parts.push(outcome.policy().name());
-    }
-    parts.push(r#""]}"#);
-    parts.concat()
-}
-
-const TEXT_PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// Returns the response with one line of text.
 pub(super) fn plain_text(rejection: Rejection<'_>) -> Response<String> {
     let mut digits = itoa::Buffer::new();
-    let body = match (rejection.kind(), rejection.retry_after_seconds()) {
-        (RejectionKind::OverCapacity, _) => {
-            "This request costs more than the quota can ever hold.\n".to_owned()
-        }
-        (RejectionKind::Unavailable, _) => {
-            "The request cannot be admitted at the moment.\n".to_owned()
-        }
-        (RejectionKind::NoPeer, _) => [MissingPeer::TEXT, "\n"].concat(),
-        (RejectionKind::OverQuota, Some(seconds)) => {
-            ["Too many requests. Retry in ", digits.format(seconds), " s.\n"].concat()
-        }
-        (RejectionKind::OverQuota, None) => "Too many requests.\n".to_owned(),
-    };
-    rejection.into_response(TEXT_PLAIN, body)
+    let [start, wait, end] = rejection.detail(&mut digits);
+    let text = [start, wait, end, "\n"].concat();
+    rejection.into_response(TEXT_PLAIN, text)
 }
 
 #[cfg(feature = "axum")]

@@ -204,10 +204,11 @@ impl RouteEntry {
     /// Returns whether the path matches one of the names of a request, or another spelling of one.
     pub(in crate::rule) fn is_for(&self, parts: &Parts) -> bool {
         let names = Names::of(parts);
-        match names.each().any(|name| self.is(name)) {
+        if names.each().any(|name| self.is(name)) {
             // `/shop.Orders/../Users` begins with a service, but a proxy may send it to another one.
-            true => !self.is_prefix || !spelling::is_exact(parts),
-            false => self.is_respelled(&names) && !spelling::is_exact(parts),
+            !self.is_prefix || !spelling::is_exact(parts)
+        } else {
+            self.is_respelled(&names) && !spelling::is_exact(parts)
         }
     }
 
@@ -215,11 +216,12 @@ impl RouteEntry {
     pub(in crate::rule) fn is(&self, name: RequestName<'_>) -> bool {
         // A client may write `{id}` into its path.
         let is_comparable = !(name.is_path && self.is_pattern);
-        is_comparable
-            && match self.is_prefix {
-                false => *name.text == *self.path,
-                true => name.text.starts_with(&*self.path),
-            }
+        let is_same = if self.is_prefix {
+            name.text.starts_with(&*self.path)
+        } else {
+            *name.text == *self.path
+        };
+        is_comparable && is_same
     }
 
     /// Returns whether the path of the request is another spelling of this path, which may reach the same

@@ -68,8 +68,8 @@
 //!
 //! Another mistake in a route is not visible in a response. So each route that has matched none of the
 //! first 1000 requests that were compared with it is reported by one event at level `WARN` (feature
-//! `tracing`). The event names the route, the line of the program, and the routes that axum has
-//! matched instead. See [the warnings of misuse](crate::guide::operations#warnings-of-misuse).
+//! `tracing`). The event names the route, the line of the program, and the route that axum has
+//! matched for the last of these requests. See [the warnings of misuse](crate::guide::operations#warnings-of-misuse).
 
 mod form;
 mod matching;

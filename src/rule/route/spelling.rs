@@ -14,11 +14,7 @@ struct Exactly;
 /// Returns whether a request has a path that can be written in another way, so that its normal form
 /// must be compared.
 pub(crate) fn has_other_spelling(parts: &Parts) -> bool {
-    has_another(path(parts), parts.uri.path())
-}
-
-/// Returns whether one of the paths of a request is not its own normal form.
-pub(super) fn has_another(path: &str, inner_path: &str) -> bool {
+    let (path, inner_path) = (path(parts), parts.uri.path());
     // Outside of a nested router, both are the same.
     !is_normal(path) || (inner_path != path && !is_normal(inner_path))
 }

@@ -172,7 +172,7 @@ async fn grpc_web_over_http1_and_http2() {
             assert_eq!(headers["content-type"], expected);
             assert_eq!(headers["cache-control"], "no-store");
             assert_eq!(headers["grpc-status"], "8");
-            assert!(headers["grpc-message"].to_str().unwrap().starts_with("quota exceeded"));
+            assert!(headers["grpc-message"].to_str().unwrap().starts_with("The quota allows"));
             assert!(headers.contains_key("grpc-status-details-bin"));
         }
     }

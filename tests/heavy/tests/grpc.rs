@@ -63,7 +63,11 @@ async fn a_tonic_client_sees_code_message_and_delay() {
     }
     let status = client.check(check_request()).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    assert!(status.message().starts_with("quota exceeded; retry in "), "{}", status.message());
+    assert!(
+        status.message().starts_with("The quota allows this request again in "),
+        "{}",
+        status.message()
+    );
     let delay = status.get_details_retry_info().unwrap().retry_delay.unwrap();
     assert!(delay > Duration::from_secs(55) && delay <= Duration::from_secs(60), "{delay:?}");
     let failure = status.get_details_quota_failure().unwrap();
@@ -270,7 +274,7 @@ async fn the_wait_is_exact() {
         let response = service.ready().await.unwrap().call(grpc_request()).await.unwrap();
         let headers = response.headers();
         assert_eq!(headers["grpc-retry-pushback-ms"], "59500");
-        assert_eq!(headers["grpc-message"], "quota exceeded; retry in 60 s");
+        assert_eq!(headers["grpc-message"], "The quota allows this request again in 60 seconds.");
         assert!(!headers["grpc-status-details-bin"].to_str().unwrap().ends_with('='));
         let status = tonic::Status::from_header_map(headers).unwrap();
         assert_eq!(status.code(), Code::ResourceExhausted);

@@ -94,7 +94,10 @@ async fn denials_in_plain_text() {
     let mut service = rules(limiter().0).layer(inner());
     ask!(service, "/");
     let (status, headers, body) = ask!(service, "/");
-    assert_eq!((status, body.as_str()), (429, "Too many requests. Retry in 10 s.\n"));
+    assert_eq!(
+        (status, body.as_str()),
+        (429, "The quota allows this request again in 10 seconds.\n")
+    );
     assert_eq!(headers["content-type"], "text/plain; charset=utf-8");
     assert_eq!(headers["cache-control"], "no-store");
     assert_eq!(headers["retry-after"], "10");
@@ -103,7 +106,10 @@ async fn denials_in_plain_text() {
     let mut service = rules(limiter().0).and(dear).layer(inner());
     let (status, headers, body) = ask!(service, "/");
     assert_eq!((status, headers.contains_key("retry-after")), (403, false));
-    assert_eq!(body, "This request costs more than the quota can ever hold.\n");
+    assert_eq!(
+        body,
+        "This request costs more than the quota can ever hold: waiting does not help.\n"
+    );
 
     let closed = rule("closed", "1/min").on_failure(OnFailure::Deny);
     let mut service = rules(Limiter::new(UnavailableStore)).and(closed).layer(inner());

@@ -83,7 +83,7 @@ async fn plain_text() {
     {
         let (status, headers, body) = ask(layer(store).plain_text(), false).await;
         assert_eq!((status, headers.contains_key("retry-after")), (expected, retries), "{store:?}");
-        assert_eq!(body.contains("Retry in"), retries, "{body}");
+        assert_eq!(body.contains("again in 7 seconds"), retries, "{body}");
         assert_eq!(body.contains("costs more"), expected == 403, "{body}");
     }
 }
@@ -91,10 +91,20 @@ async fn plain_text() {
 #[tokio::test]
 async fn grpc() {
     for (store, expected, message, retries) in [
-        (NO_WAIT, "8", "quota exceeded", false),
-        (WAIT, "8", "quota exceeded; retry in 7 s", true),
-        (NEVER, "9", "the cost exceeds what the quota can ever hold", false),
-        (NEVER_WITH_WAIT, "9", "the cost exceeds what the quota can ever hold", false),
+        (NO_WAIT, "8", "The quota allows no such request at the moment.", false),
+        (WAIT, "8", "The quota allows this request again in 7 seconds.", true),
+        (
+            NEVER,
+            "9",
+            "This request costs more than the quota can ever hold: waiting does not help.",
+            false,
+        ),
+        (
+            NEVER_WITH_WAIT,
+            "9",
+            "This request costs more than the quota can ever hold: waiting does not help.",
+            false,
+        ),
     ] {
         let (status, headers, _) = ask(layer(store), true).await;
         assert_eq!(status, 200);
