@@ -29,7 +29,7 @@ pub enum StoreKind {
     Cluster,
     /// The Redis server that sentinels name.
     Sentinels,
-    /// The Redis server of this region, and the one that all regions share.
+    /// The Redis server of this region, and the Redis server that all regions share.
     Regions,
 }
 
@@ -42,7 +42,7 @@ impl StoreConfig {
                 return Err(memory.mistake("`memory` beside another store").allowed("one store"));
             }
             StoreSpec { redis: None, regions: Some(regions), .. } => {
-                return Err(regions.mistake("`regions` without `redis`, that of this region"));
+                return Err(regions.mistake("`regions` without `redis`, the store of this region"));
             }
             StoreSpec { redis, regions, .. } => {
                 let home = regions.iter().map(|regions| &regions.value.home);
@@ -74,7 +74,7 @@ impl StoreConfig {
     /// # Errors
     ///
     /// Returns an error if the store cannot be reached, and is not `lazy`. With regions, it says which of the two stores
-    /// that is: `local`, that of this region, or `home`.
+    /// that is: `local`, the store of this region, or `home`.
     pub async fn connect(&self) -> Result<Limiter, Error> {
         let resilience = self.resilience.resilience();
         let Some(redis) = &self.store.redis else {

@@ -55,7 +55,7 @@ impl Overrides {
     pub const MAX_AUDIT: usize = MAX_AUDIT;
 
     /// Connects to the overrides in Redis, which all instances of a service share, and applies them. Without a
-    /// server, the overrides are those of this process, as the store is.
+    /// server, the overrides belong to this process, as the store does.
     ///
     /// The process follows the overrides as long as it has a handle. After the last one is dropped, what is in
     /// force stays.

@@ -211,7 +211,7 @@ async fn changes_that_an_older_copy_of_the_data_lacks_are_named() {
     // The change of this one is in the place of what it has lost.
     one.overrides.set(new(Some(3), quota("9/min"), None)).await.expect("set");
     until_lost(&one, &["all=8/min", "2=7/min"]).await;
-    // What was removed is in force again, as the page says.
+    // The removed overrides are in force again, as the page says.
     assert_eq!(stored(&server).await, ["all=5/min", "1=6/min", "3=9/min"]);
     assert_eq!(one.policy.quota().limit(), 5);
 }

@@ -21,7 +21,7 @@ pub(crate) struct Cli {
 /// The service that the commands are about.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Target {
-    /// The admin page of the service: https://HOST/admin/. The default is that of plimsoll-server on this machine.
+    /// The admin page of the service: https://HOST/admin/. The default is the page of plimsoll-server on this machine.
     #[arg(
         long,
         global = true,
