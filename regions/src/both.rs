@@ -57,7 +57,7 @@ impl Both {
     /// Sends each line of a [receipt](Receipt) to the part that has paid it.
     pub(crate) fn refund(stores: &Stores, receipt: &Receipt, limit: Option<Instant>) -> Self {
         let charges = receipt.lines().iter().map(|line| &line.charge);
-        let lines: Lines = charges.map(|charge| stores.line(&charge)).collect();
+        let lines: Lines = charges.map(|charge| stores.line(charge)).collect();
         let send = |part| {
             let (mut positions, mut paid) = (SmallVec::new(), SmallVec::<[ReceiptLine; 1]>::new());
             for (index, (line, spent)) in lines.iter().zip(receipt.lines()).enumerate() {

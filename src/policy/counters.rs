@@ -1,5 +1,6 @@
 //! The counters of a policy.
 
+#[cfg(feature = "tracing")]
 use std::sync::{
     OnceLock,
     atomic::{AtomicU64, Ordering::Relaxed},
@@ -7,6 +8,7 @@ use std::sync::{
 
 #[cfg(feature = "metrics")]
 use metrics::{Counter, Key, Level, Metadata, Recorder};
+#[cfg(feature = "tracing")]
 use tokio::time::Instant;
 
 use crate::sync::Mutex;
@@ -37,12 +39,14 @@ pub struct TrialCounts {
 pub(crate) struct Counters {
     trials: Mutex<TrialCounts>,
     /// The samples of the denials by live charges, and by shadows and trials.
+    #[cfg(feature = "tracing")]
     denials: [EventSample; 2],
     #[cfg(feature = "metrics")]
     outcomes: [Key; 5],
 }
 
 /// The last event of one kind, such as a denial, and the number of such cases since then.
+#[cfg(feature = "tracing")]
 #[derive(Debug, Default)]
 pub(crate) struct EventSample {
     first: OnceLock<Instant>,
@@ -51,6 +55,7 @@ pub(crate) struct EventSample {
     suppressed: AtomicU64,
 }
 
+#[cfg(feature = "tracing")]
 impl EventSample {
     /// The shortest time between two events.
     const INTERVAL_MILLIS: u64 = 1_000;
@@ -103,6 +108,7 @@ impl Counters {
     }
 
     /// Returns the sample of the denials by live charges, or by shadows and trials.
+    #[cfg(feature = "tracing")]
     pub(crate) fn denials(&self, are_live: bool) -> &EventSample {
         &self.denials[usize::from(are_live)]
     }
@@ -145,7 +151,12 @@ impl Counters {
             let labels = [("policy", name.to_owned()), ("outcome", outcome.to_owned())];
             Key::from_parts("plimsoll_decisions_total", &labels)
         });
-        let counters = Self { trials: Mutex::default(), denials: Default::default(), outcomes };
+        let counters = Self {
+            trials: Mutex::default(),
+            #[cfg(feature = "tracing")]
+            denials: Default::default(),
+            outcomes,
+        };
         counters.start();
         counters
     }
@@ -171,12 +182,17 @@ static METADATA: Metadata<'static> = Metadata::new("plimsoll", Level::INFO, Some
 #[cfg(not(feature = "metrics"))]
 impl Counters {
     pub(crate) fn new(_: &str) -> Self {
-        Self { trials: Mutex::default(), denials: Default::default() }
+        Self {
+            trials: Mutex::default(),
+            #[cfg(feature = "tracing")]
+            denials: Default::default(),
+        }
     }
 
     pub(crate) fn start(&self) {}
 }
 
+#[cfg(feature = "tracing")]
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

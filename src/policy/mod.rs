@@ -8,6 +8,8 @@ mod on_failure;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod policy;
 
+#[cfg(feature = "tracing")]
+pub(crate) use self::counters::EventSample;
 pub use self::{
     charges::Charges,
     counters::TrialCounts,
@@ -15,7 +17,4 @@ pub use self::{
     on_failure::OnFailure,
     policy::{Charge, Policy},
 };
-pub(crate) use self::{
-    counters::{EventSample, Verdicts},
-    on_failure::FailurePolicy,
-};
+pub(crate) use self::{counters::Verdicts, on_failure::FailurePolicy};

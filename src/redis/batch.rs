@@ -21,7 +21,8 @@ use redis::RedisError;
 use tokio::{
     runtime::Handle,
     sync::oneshot,
-    time::{Instant, sleep},
+    task::unconstrained,
+    time::{Instant, Sleep, sleep},
 };
 
 use super::{
@@ -34,7 +35,7 @@ use crate::{
     clock::Clock,
     decision::StoreReply,
     error::Error,
-    runtime::{SchedulingDelay, TimeLimit, before},
+    runtime::{SchedulingDelay, TimeLimit},
     sync::Mutex,
 };
 
@@ -441,6 +442,19 @@ impl SlotQueue {
         }
         true
     }
+}
+
+/// Waits for `future`. Returns `None` if the timer fires before it is ready.
+async fn before<F: Future>(
+    mut timer: Pin<&mut Sleep>,
+    mut future: Pin<&mut F>,
+) -> Option<F::Output> {
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        // The timer fires also in a task whose future uses up its budget.
+        Poll::Pending => pin!(unconstrained(timer.as_mut())).poll(cx).map(|()| None),
+    })
+    .await
 }
 
 #[cfg(test)]

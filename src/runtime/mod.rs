@@ -16,5 +16,5 @@ pub(crate) use self::{
     background_task::{BackgroundTask, RunningFlag, run_on_own_thread},
     moving_average::MovingAverage,
     scheduling_delay::SchedulingDelay,
-    time_limit::{TIMER_RESOLUTION, TimeLimit, before, runtime_with_timer, saturating_add},
+    time_limit::{TIMER_RESOLUTION, TimeLimit, runtime_with_timer, saturating_add},
 };

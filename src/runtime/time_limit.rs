@@ -5,19 +5,11 @@
 //! timer ends, its task first passes through the run queue, and the wait goes on if the process is late
 //! (`tests/faults/saturated.rs`).
 
-use std::{
-    cell::Cell,
-    future::poll_fn,
-    panic,
-    pin::{Pin, pin},
-    task::Poll,
-    time::Duration,
-};
+use std::{cell::Cell, future::poll_fn, panic, pin::Pin, task::Poll, time::Duration};
 
 use tokio::{
     runtime::{Handle, Id},
-    task::unconstrained,
-    time::{self, Instant, Sleep},
+    time::{self, Instant},
 };
 
 use super::{SchedulingDelay, scheduling_delay::is_backlogged};
@@ -178,21 +170,10 @@ async fn one_turn<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     .await
 }
 
-/// Waits for `future`. Returns `None` if the timer fires before it is ready.
-pub(crate) async fn before<F: Future>(
-    mut timer: Pin<&mut Sleep>,
-    mut future: Pin<&mut F>,
-) -> Option<F::Output> {
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        // The timer fires also in a task whose future uses up its budget.
-        Poll::Pending => pin!(unconstrained(timer.as_mut())).poll(cx).map(|()| None),
-    })
-    .await
-}
-
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use tokio::{
         sync::oneshot,
         task::yield_now,

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::time::Instant;
 
 use super::{counts, macros::reports, misuse};
+#[cfg(feature = "tracing")]
+use crate::policy::EventSample;
 use crate::{
     decision::{Decision, Outcome, OutcomeKind, Source, Verdict},
     error::Error,
-    policy::{EventSample, Verdicts},
+    policy::Verdicts,
 };
 
 /// Reports a decision, in the counters of its policies and trials. If it denies the check, an event reports it, at most

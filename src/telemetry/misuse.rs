@@ -40,6 +40,7 @@ impl FirstRequests {
 pub(crate) struct WatchedRoute {
     /// The text as the application wrote it.
     pub(crate) text: Box<str>,
+    #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "a warning has the place"))]
     at: &'static Location<'static>,
     has_matched: AtomicBool,
 }

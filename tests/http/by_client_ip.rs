@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderValue, Request, request::Parts};
-use plimsoll::by::ClientIp;
 #[cfg(all(unix, feature = "axum"))]
-use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by, error::ErrorKind};
+use plimsoll::{Limiter, Policy, Quota, RateLimitLayer, Rule, by};
+use plimsoll::{by::ClientIp, error::ErrorKind};
 #[cfg(all(unix, feature = "axum"))]
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -40,7 +40,6 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
         &[
             ("envoy/config/error", "a public type"),
             ("envoy/config/pattern", "the rule of `*`, which has no other place"),
-            ("envoy/options", "a public type"),
             ("grpc", "the clients of the gRPC listener"),
             ("http/body", "the bodies of all endpoints"),
             ("http/reset", "one endpoint"),

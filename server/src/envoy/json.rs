@@ -26,6 +26,8 @@ use serde::{
 };
 use serde_json::{Value, json};
 
+use super::dynamic_metadata;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RequestBody {
@@ -170,6 +172,7 @@ pub(super) fn response(response: &RateLimitResponse) -> Value {
         "overallCode": response.overall_code().as_str_name(),
         "statuses": response.statuses.iter().map(status).collect::<Vec<_>>(),
         "responseHeadersToAdd": headers.collect::<Vec<_>>(),
+        "dynamicMetadata": response.dynamic_metadata.as_ref().map(dynamic_metadata::to_json),
     }))
 }
 

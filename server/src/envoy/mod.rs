@@ -7,6 +7,7 @@
 mod config;
 mod debug;
 mod decide;
+mod dynamic_metadata;
 #[expect(clippy::module_inception, reason = "it has the type `Envoy`")]
 mod envoy;
 mod headers;

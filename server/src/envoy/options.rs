@@ -48,6 +48,9 @@ pub struct EnvoyOptions {
     /// values of the descriptors, such as `source_cluster_proxy.destination_cluster_mock`. The clients of Envoy
     /// see them.
     pub ratelimit_headers: bool,
+    /// True if all responses have dynamic metadata: the domain, the descriptors, and the `metadata` of the limits
+    /// that pass. By default, a response has it if a limit that passes has `metadata`.
+    pub dynamic_metadata: bool,
 }
 
 /// The way in which the limits of one request are decided.
@@ -73,6 +76,7 @@ impl Default for EnvoyOptions {
             strict_looks: false,
             on_failure: OnFailure::default(),
             ratelimit_headers: false,
+            dynamic_metadata: false,
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use envoy_types::pb::{
     envoy::service::ratelimit::v3::{
-        RateLimitResponse,
+        RateLimitRequest, RateLimitResponse,
         rate_limit_response::{Code, DescriptorStatus, RateLimit},
     },
     google::protobuf::Duration as ProtoDuration,
 };
 
 use super::{
+    dynamic_metadata,
     headers::{self, retry_after, whole_seconds},
     options::EnvoyOptions,
     outcome::LineOutcome,
@@ -16,8 +17,9 @@ use super::{
     unit::Unit,
 };
 
-/// Returns the response to a request with these lines and outcomes.
+/// Returns the response to a request, with these lines and outcomes.
 pub(super) fn response(
+    request: &RateLimitRequest,
     lines: &[Line<'_>],
     outcomes: &[LineOutcome],
     options: &EnvoyOptions,
@@ -35,6 +37,7 @@ pub(super) fn response(
         overall_code: code as i32,
         response_headers_to_add: headers,
         statuses,
+        dynamic_metadata: dynamic_metadata::of(request, lines, outcomes, options.dynamic_metadata),
         ..RateLimitResponse::default()
     }
 }

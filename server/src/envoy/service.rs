@@ -79,7 +79,7 @@ impl EnvoyParts {
         if is_over && options.shadow_mode {
             self.stats.global_shadow_mode.increment(1);
         }
-        Ok(response(&lines, &outcomes, options, is_over))
+        Ok(response(request, &lines, &outcomes, options, is_over))
     }
 }
 

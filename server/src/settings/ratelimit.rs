@@ -28,7 +28,7 @@ const VARIABLES: [(&str, &str); 26] = [
     ("CACHE_KEY_PREFIX", "`prefix` in [store.redis] of a file of plimsoll, in --config"),
     ("SHADOW_MODE", "`shadow-mode` in [envoy] of the settings file"),
     ("QUOTA_MODE", "`quota-mode` in [envoy] of the settings file"),
-    ("RESPONSE_DYNAMIC_METADATA", "nothing; dynamic metadata is missing"),
+    ("RESPONSE_DYNAMIC_METADATA", "`dynamic-metadata` in [envoy] of the settings file"),
     ("LIMIT_RESPONSE_HEADERS_ENABLED", "`enable_x_ratelimit_headers` of Envoy's filter"),
     ("GRPC_SERVER_USE_TLS", "--grpc behind a proxy or a mesh that ends TLS"),
     ("GRPC_UDS", "--grpc ADDRESS"),

@@ -19,6 +19,7 @@ domain: shop
 descriptors:
   - key: user
     rate_limit: { name: users, unit: minute, requests_per_unit: 1 }
+    metadata: { pool: a }
   - key: open
     rate_limit: { unlimited: true }
 ";
@@ -55,6 +56,8 @@ async fn a_request_in_json_has_a_response_in_json() {
     let (status, reply) = post(address, body).await;
     let mut reply: Value = serde_json::from_str(&reply).unwrap();
     assert_eq!(status, 200);
+    assert_eq!(reply["dynamicMetadata"]["metadata"], json!({ "pool": "a" }));
+    reply.as_object_mut().unwrap().remove("dynamicMetadata");
     reply.as_object_mut().unwrap().remove("responseHeadersToAdd");
     let limit = json!({ "name": "users", "requestsPerUnit": 1, "unit": "MINUTE" });
     let expected = json!({ "overallCode": "OK", "statuses": [

@@ -163,15 +163,15 @@ async fn values_of_yaml_1_1_are_read_where_they_mean_one_thing() {
     assert!(octal.contains("found a number that begins with 0"), "{octal}");
 }
 
-/// Fields of envoyproxy/ratelimit that only its metrics and its metadata have. A file keeps its limits.
+/// Fields of envoyproxy/ratelimit that only its metrics have. A file keeps its limits.
 #[tokio::test]
 async fn fields_without_an_effect_are_named() {
     let limit = "rate_limit: { unit: day, requests_per_unit: 1 }";
-    let fields = "detailed_metric: true\nvalue_to_metric: true\nmetadata: { pool: [a, 1] }";
+    let fields = "detailed_metric: true\nvalue_to_metric: true";
     let yaml = descriptor(&format!("{fields}\n{limit}"));
     let config = EnvoyConfig::from_text("limits.yaml", &yaml, EnvoyOptions::default()).unwrap();
     let ignored: Vec<_> = config.ignored_fields().collect();
-    assert_eq!(ignored, ["detailed_metric", "metadata", "value_to_metric"]);
+    assert_eq!(ignored, ["detailed_metric", "value_to_metric"]);
     assert_eq!(Service::of(config).says("shop", "user=a").await, Ok(1, Day, 0));
 }
 

@@ -1,8 +1,11 @@
-//! The headers and waits of responses.
+//! The headers, waits and dynamic metadata of responses.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use envoy_types::pb::{
+    envoy::service::ratelimit::v3::RateLimitResponse,
+    google::protobuf::{Value, value::Kind},
+};
 use plimsoll_server::envoy::{Decide, EnvoyOptions};
 
 use crate::support::{Service, descriptor, request};
@@ -19,6 +22,14 @@ descriptors:
     shadow_mode: true
   - key: banned
     rate_limit: { unit: day, requests_per_unit: 0 }
+  - key: pool
+    value: a
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+    metadata: { route: { name: a, weight: 1 }, first: a, list: [1, x, true, null] }
+  - key: pool
+    value: b
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+    metadata: { route: { name: b, zone: z }, first: b }
 "#;
 
 async fn ask(service: &Service, descriptors: &[&str]) -> RateLimitResponse {
@@ -78,4 +89,39 @@ async fn by_default_no_header_reaches_a_client() {
             assert!(response.dynamic_metadata.is_none());
         }
     }
+}
+
+fn at<'v>(value: &'v Value, path: &[&str]) -> Option<&'v Kind> {
+    path.iter().try_fold(value.kind.as_ref(), |kind, name| match kind {
+        Some(Kind::StructValue(fields)) => Some(fields.fields.get(*name)?.kind.as_ref()),
+        _ => None,
+    })?
+}
+
+#[tokio::test]
+async fn the_limits_that_pass_show_their_metadata() {
+    let service = Service::new(LIMITS);
+    let metadata = async |descriptors: &[&str]| {
+        let metadata = ask(&service, descriptors).await.dynamic_metadata;
+        metadata.map(|fields| Value { kind: Some(Kind::StructValue(fields)) })
+    };
+    let text = |text: &str| Some(Kind::StringValue(text.into()));
+    assert!(metadata(&["user=a"]).await.is_none());
+    // The first one is taken, and tables are merged.
+    let both = metadata(&["pool=a", "pool=b"]).await.unwrap();
+    assert_eq!(at(&both, &["domain"]).cloned(), text("shop"));
+    assert_eq!(at(&both, &["metadata", "first"]).cloned(), text("a"));
+    assert_eq!(at(&both, &["metadata", "route", "name"]).cloned(), text("a"));
+    assert_eq!(at(&both, &["metadata", "route", "zone"]).cloned(), text("z"));
+    assert_eq!(at(&both, &["metadata", "route", "weight"]), Some(&Kind::NumberValue(1.0)));
+    // A limit that does not pass shows nothing.
+    assert!(metadata(&["pool=a"]).await.is_none());
+    let service =
+        Service::with(LIMITS, EnvoyOptions { dynamic_metadata: true, ..EnvoyOptions::default() });
+    let response = ask(&service, &["user=a"]).await;
+    let fields = response.dynamic_metadata.unwrap().fields;
+    let Some(Kind::ListValue(list)) = &fields["descriptors"].kind else { panic!("{fields:?}") };
+    let Some(Kind::StructValue(first)) = &list.values[0].kind else { panic!("{list:?}") };
+    let Some(Kind::ListValue(entries)) = &first.fields["entries"].kind else { panic!("{first:?}") };
+    assert_eq!(entries.values[0].kind, text("user=a"));
 }

@@ -1,5 +1,5 @@
 //! An example with all features of the filter and of the configuration: nested descriptors, replaced limits,
-//! shadow mode, quota mode, looks and reports.
+//! shadow mode, quota mode, looks and reports, and metadata that chooses the upstream.
 //!
 //! With `PLIMSOLL_ENVOY_RATELIMIT=folder`, the folder of a copy of envoyproxy/ratelimit, the same steps also run
 //! with its own example: `examples/ratelimit/config` and `examples/envoy/proxy.yaml`, unchanged. They have fixed
@@ -30,10 +30,12 @@ enum Expected {
     Admitted,
     /// Admitted, with nothing left.
     Last,
+    /// Admitted, by the upstream of this number.
+    By(u8),
     Denied,
 }
 
-use Expected::{Admitted as A, Denied as D, Last as L};
+use Expected::{Admitted as A, By, Denied as D, Last as L};
 
 macro_rules! steps {
     ($($path:literal [$($name:literal: $value:literal),*] => $($expected:expr),+;)+) => {
@@ -65,9 +67,10 @@ const OURS: &[&[Step]] = &[
     steps! { "/quota" [] => A, A, D; },
     // A look passes while no more requests than the limit count.
     steps! { "/used" [] => A, A, A, D; },
+    steps! { "/pools" [] => By(1), By(1), By(2), By(2), By(2), D; },
 ];
 
-/// The same for the example of envoyproxy/ratelimit, without its route that dynamic metadata chooses.
+/// The same for the example of envoyproxy/ratelimit.
 const THEIRS: &[&[Step]] = &[
     steps! {
         "/test" [] => A, D;
@@ -87,6 +90,7 @@ const THEIRS: &[&[Step]] = &[
     },
     steps! { "/quota" [] => A, A, D; },
     steps! { "/tokenquota" [] => A, A, A, D; },
+    steps! { "/multiservice-tokenquota" [] => By(1), By(1), By(2), By(2), By(2), D; },
 ];
 
 /// The time in which Envoy reports what a request has used.
@@ -114,6 +118,7 @@ async fn run(groups: &[&[Step]], config: &Path, port: u16, start: impl Fn() -> P
                 match expected {
                     A => assert_eq!(reply.status, 200, "{at}"),
                     D => assert_eq!(reply.status, 429, "{at}"),
+                    By(service) => assert_eq!(found, (200, &*format!("service {service}")), "{at}"),
                     L => {
                         assert_eq!(reply.status, 200, "{at}");
                         assert_eq!(reply.headers["x-ratelimit-remaining"], "0", "{at}");

@@ -160,3 +160,14 @@ async fn token_quota() {
     tokio::time::sleep(BACK).await;
     scenario.expect("/used", &[], &[200]).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn multiservice_tokenquota() {
+    let scenario = Scenario::start_short().await;
+    let served = scenario.served_by("/pools", 6).await;
+    let names = served.iter().map(|it| it.as_deref().unwrap_or("none")).collect::<Vec<_>>();
+    let [one, two] = ["service 1", "service 2"];
+    assert_eq!(names, [one, one, two, two, two, "none"]);
+    tokio::time::sleep(BACK).await;
+    assert_eq!(scenario.served_by("/pools", 1).await, [Some(one.to_owned())]);
+}

@@ -73,7 +73,7 @@ fn a_variable_of_theirs_says_what_to_set() {
         ("GRPC_PORT", "9090", "--grpc"),
         ("PORT", "80", "--http"),
         ("QUOTA_MODE", "true", "`quota-mode` in [envoy]"),
-        ("RESPONSE_DYNAMIC_METADATA", "true", "dynamic metadata is missing"),
+        ("RESPONSE_DYNAMIC_METADATA", "true", "`dynamic-metadata` in [envoy]"),
         ("LIMIT_RESPONSE_HEADERS_ENABLED", "true", "`enable_x_ratelimit_headers`"),
     ] {
         let (passed, text) = check(&[&files[..], &[(name, value)]].concat(), &[]);

@@ -236,7 +236,8 @@ fn every_setting() -> Value {
         "operators": [{ "name": "o", "token": "0123456789abcde2", "role": "read" }],
         "envoy": {
             "decide": "each", "algorithm": "fixed-window", "remove-domains": true, "shadow-mode": true,
-            "quota-mode": true, "strict-looks": true, "on-failure": "deny", "ratelimit-headers": true
+            "quota-mode": true, "strict-looks": true, "on-failure": "deny", "ratelimit-headers": true,
+            "dynamic-metadata": true
         }
     }"#;
     serde_json::from_str(text).expect("JSON")

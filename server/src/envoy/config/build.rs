@@ -180,6 +180,7 @@ impl File<'_> {
             replaces: replaces.into(),
             is_shadow: descriptor.shadow_mode.unwrap_or_default(),
             is_quota: descriptor.quota_mode.unwrap_or_default(),
+            metadata: descriptor.metadata.clone().unwrap_or_default(),
             domain: path.domain.into(),
             names: path.names.to_vec(),
             header_name: header_name(name, path.names),

@@ -11,6 +11,7 @@ use std::{
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::RateLimit;
 use plimsoll::Policy;
 use plimsoll_control::Registered;
+use serde_json::{Map, Value};
 
 use crate::envoy::stats::RuleStats;
 
@@ -23,6 +24,8 @@ pub(in crate::envoy) struct Rule {
     pub(in crate::envoy) replaces: Box<[Box<str>]>,
     pub(in crate::envoy) is_shadow: bool,
     pub(in crate::envoy) is_quota: bool,
+    /// The fields that the dynamic metadata of a response has if the limit passes.
+    pub(in crate::envoy) metadata: Map<String, Value>,
     pub(super) domain: Box<str>,
     /// The names of the descriptors on the way to the limit: a key, or a key and a value.
     pub(super) names: Vec<String>,

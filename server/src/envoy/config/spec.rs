@@ -2,6 +2,7 @@
 
 use plimsoll_control::document::{At, Mistake};
 use serde::{Deserialize, de::IgnoredAny};
+use serde_json::{Map, Value};
 
 /// The fields of a file.
 #[derive(Debug, Default, Deserialize)]
@@ -25,7 +26,7 @@ pub(super) struct DescriptorSpec {
     pub(super) value_to_metric: Option<IgnoredAny>,
     pub(super) share_threshold: Option<At<bool>>,
     pub(super) count_denied: Option<bool>,
-    pub(super) metadata: Option<IgnoredAny>,
+    pub(super) metadata: Option<Map<String, Value>>,
 }
 
 impl DescriptorSpec {
@@ -34,7 +35,6 @@ impl DescriptorSpec {
         let fields = [
             ("detailed_metric", self.detailed_metric.is_some()),
             ("value_to_metric", self.value_to_metric.is_some()),
-            ("metadata", self.metadata.is_some()),
         ];
         fields.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name)
     }
