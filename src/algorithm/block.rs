@@ -137,8 +137,12 @@ impl State for BlockedKey {
     fn spend(&mut self, quota: &Quota, demand: Demand, at: At<'_>) -> (u64, Mark, Standing) {
         let forced = Demand::forced(demand.units(0));
         let (units, mark, standing) = self.state.spend(quota, forced, at);
-        let waiting = if units > 0 { 0 } else { demand.cost };
-        (units, mark, self.block.restrict(standing, at.now, waiting))
+        if units > 0 {
+            return (units, mark, self.block.restrict(standing, at.now, 0));
+        }
+        // The wait is the wait of the refused cost, which may be longer than the block.
+        let standing = self.state.standing(quota, at.now, demand.cost);
+        (units, mark, self.block.restrict(standing, at.now, demand.cost))
     }
 }
 
