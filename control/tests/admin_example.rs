@@ -76,8 +76,6 @@ fn an_operator_sees_and_changes_the_limits_of_the_shop() {
     let policies = get(&shop, "/admin/api/policies");
     let demo = policies.as_array().unwrap().iter().find(|it| it["name"] == "demo").unwrap();
     assert_eq!((&demo["quota"], &demo["source"]), (&json!("5/10s"), &json!("limits.toml")));
-    let denied = demo["rates"]["denied"].as_array().unwrap();
-    assert_eq!(denied.iter().filter_map(Value::as_u64).sum::<u64>(), 2);
     let offenders = get(&shop, "/admin/api/offenders?policy=demo");
     assert_eq!(offenders[0]["key"], "k1");
     // At the end of a minute, counts are halved.

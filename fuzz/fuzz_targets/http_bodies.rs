@@ -7,7 +7,6 @@ use axum::{
     Router,
     body::{Body, to_bytes},
 };
-use clap::Parser;
 use http::{Request, StatusCode};
 use libfuzzer_sys::fuzz_target;
 use plimsoll::Limiter;
@@ -74,7 +73,7 @@ async fn ask(path: usize, body: &str) {
 
 fn api() -> Router {
     let config = Config::from_text(LIMITS, Format::Toml).expect("right limits");
-    let settings = Flags::parse_from(["plimsoll-server"]).settings().expect("right settings");
+    let settings = Flags::parse_from(["plimsoll-server"]).expect("flags").settings().expect("right settings");
     let offenders = Offenders::new(10);
     let registry = config.registry().clone();
     router(Api::new(registry, Limiter::in_memory(), offenders, &settings).expect("an API"))

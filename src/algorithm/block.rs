@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::{
-    At, Demand, KeyState, Refund, State, Stored,
+    Asked, At, KeyState, Refund, State, Stored,
     bytes::{MAX_NUMBER, Numbers, write_numbers},
 };
 use crate::{
@@ -134,15 +134,15 @@ impl State for BlockedKey {
     }
 
     /// No unit is free during the block.
-    fn spend(&mut self, quota: &Quota, demand: Demand, at: At<'_>) -> (u64, Mark, Standing) {
-        let forced = Demand::forced(demand.units(0));
+    fn spend(&mut self, quota: &Quota, asked: Asked, at: At<'_>) -> (u64, Mark, Standing) {
+        let forced = Asked::forced(asked.units(0));
         let (units, mark, standing) = self.state.spend(quota, forced, at);
         if units > 0 {
             return (units, mark, self.block.restrict(standing, at.now, 0));
         }
         // The wait is the wait of the refused cost, which may be longer than the block.
-        let standing = self.state.standing(quota, at.now, demand.cost);
-        (units, mark, self.block.restrict(standing, at.now, demand.cost))
+        let standing = self.state.standing(quota, at.now, asked.cost);
+        (units, mark, self.block.restrict(standing, at.now, asked.cost))
     }
 }
 

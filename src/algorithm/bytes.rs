@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        algorithm::{At, Block, Demand, UnlimitedMemory},
+        algorithm::{Asked, At, Block, UnlimitedMemory},
         algorithms::with_parameters,
         clock::Timestamp,
         quota::Quota,
@@ -97,8 +97,7 @@ mod tests {
         for &(units, by, window) in charges {
             now = Timestamp::from_micros(now.as_micros() + by);
             let quota = quota(30, window, algorithm);
-            let _ =
-                state.spend(&quota, Demand::forced(units), At { now, budget: &UnlimitedMemory });
+            let _ = state.spend(&quota, Asked::forced(units), At { now, budget: &UnlimitedMemory });
         }
         (state, now)
     }
@@ -132,7 +131,7 @@ mod tests {
                         [&mut state, &mut restored].map(|it| it.standing(&quota, now, 3));
                     prop_assert_eq!(standings[0], standings[1]);
                     let spend = |state: &mut KeyState| {
-                        state.spend(&quota, Demand::up_to(2), At { now, budget: &UnlimitedMemory })
+                        state.spend(&quota, Asked::up_to(2), At { now, budget: &UnlimitedMemory })
                     };
                     prop_assert_eq!(spend(&mut state), spend(&mut restored));
                 }
@@ -163,11 +162,8 @@ mod tests {
                 let _ = state.expires_at();
                 for quota in [quota(30, 1_000, algorithm), quota(50, 5_000, algorithm)] {
                     let _ = state.standing(&quota, now, 3);
-                    let _ = state.spend(
-                        &quota,
-                        Demand::forced(2),
-                        At { now, budget: &UnlimitedMemory },
-                    );
+                    let _ =
+                        state.spend(&quota, Asked::forced(2), At { now, budget: &UnlimitedMemory });
                     let _ = (state.standing(&quota, now, 3), state.to_bytes());
                 }
             }

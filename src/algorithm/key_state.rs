@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    At, Demand, MemoryBudget, Refund, State, StateMachine,
+    Asked, At, MemoryBudget, Refund, State, StateMachine,
     block::{Block, BlockedKey},
     bytes::{BLOCKED, Numbers},
     periods::Periods,
@@ -93,7 +93,7 @@ impl KeyState {
     pub(crate) fn spend(
         &mut self,
         quota: &Quota,
-        demand: Demand,
+        asked: Asked,
         at: At<'_>,
     ) -> (u64, Mark, Standing) {
         if let Self::Blocked(_) = self
@@ -101,7 +101,7 @@ impl KeyState {
         {
             self.unblock(at.budget);
         }
-        (**self).spend(quota, demand, at)
+        (**self).spend(quota, asked, at)
     }
 
     /// Refunds the units of a charge that still count. Returns their number.
@@ -171,11 +171,8 @@ mod tests {
             let mut state = KeyState::new(algorithm);
             let now = Timestamp::from_micros(1_000_700);
             let mut charge = |units: u64| {
-                let (charged, mark, _) = state.spend(
-                    &quota,
-                    Demand::forced(units),
-                    At { now, budget: &UnlimitedMemory },
-                );
+                let (charged, mark, _) =
+                    state.spend(&quota, Asked::forced(units), At { now, budget: &UnlimitedMemory });
                 assert_eq!(charged, units, "{algorithm}");
                 mark.0[1]
             };
@@ -199,12 +196,12 @@ mod tests {
                     now = Timestamp::from_micros(now.as_micros() + by);
                     let _ = state.spend(
                         &quota,
-                        Demand::up_to(units),
+                        Asked::up_to(units),
                         At { now, budget: &UnlimitedMemory },
                     );
                 }
                 let passed = parts.iter().map(|&units| {
-                    state.spend(&quota, Demand::all(units), At { now, budget: &UnlimitedMemory }).0
+                    state.spend(&quota, Asked::all(units), At { now, budget: &UnlimitedMemory }).0
                 });
                 let spent: u64 = passed.sum();
                 let later = |by| Timestamp::from_micros(now.as_micros() + by);
@@ -230,10 +227,10 @@ mod tests {
             let mut now = Timestamp::from_micros(1_000_000);
             for (units, by) in charges {
                 now = Timestamp::from_micros(now.as_micros() + by);
-                let demand = Demand::up_to(units);
+                let asked = Asked::up_to(units);
                 let _ = state.spend(
                     &quota(limit, algorithm),
-                    demand,
+                    asked,
                     At { now, budget: &UnlimitedMemory },
                 );
             }

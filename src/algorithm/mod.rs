@@ -29,6 +29,6 @@ pub(crate) use block::Block;
 #[cfg(feature = "redis")]
 pub(crate) use block::block_micros;
 pub(crate) use key_state::KeyState;
-pub(crate) use state_machine::{At, Demand, MemoryBudget, Refund, Terms, UnlimitedMemory};
+pub(crate) use state_machine::{Asked, At, MemoryBudget, Refund, Terms, UnlimitedMemory};
 use state_machine::{Snapshot, State, StateMachine, Stored};
 pub(crate) use turn::Ahead;

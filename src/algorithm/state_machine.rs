@@ -47,13 +47,13 @@ pub(crate) struct At<'b> {
 
 /// The units that a charge asks for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Demand {
+pub(crate) struct Asked {
     pub(crate) cost: u64,
     pub(crate) max_cost: u64,
     pub(crate) terms: Terms,
 }
 
-/// The number of units that a [`Demand`] takes.
+/// The number of units that a charge takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Terms {
     /// The cost, whether or not it is free.
@@ -64,8 +64,8 @@ pub(crate) enum Terms {
     Lease,
 }
 
-impl Demand {
-    /// Returns the demand of these units, whether or not they are free.
+impl Asked {
+    /// Asks for these units, whether or not they are free.
     pub(crate) fn forced(cost: u64) -> Self {
         Self { cost, max_cost: cost, terms: Terms::Force }
     }
@@ -159,9 +159,9 @@ pub(crate) trait State: Stored {
     /// Returns the standing of the key, with the wait of a charge of `units`.
     fn standing(&mut self, quota: &Quota, now: Timestamp, units: u64) -> Standing;
 
-    /// Charges the units that a demand takes of those that are free. Returns their number, the mark of the
+    /// Charges the units that are asked for, as far as they are free. Returns their number, the mark of the
     /// charge and the standing of the key. If the number is 0, the standing has the wait for the cost.
-    fn spend(&mut self, quota: &Quota, demand: Demand, at: At<'_>) -> (u64, Mark, Standing);
+    fn spend(&mut self, quota: &Quota, asked: Asked, at: At<'_>) -> (u64, Mark, Standing);
 }
 
 impl<M: StateMachine> State for M {
@@ -175,12 +175,12 @@ impl<M: StateMachine> State for M {
         standing(self, &self.snapshot(quota, now), quota, units)
     }
 
-    fn spend(&mut self, quota: &Quota, demand: Demand, at: At<'_>) -> (u64, Mark, Standing) {
+    fn spend(&mut self, quota: &Quota, asked: Asked, at: At<'_>) -> (u64, Mark, Standing) {
         self.heal(at.now);
         let mut snapshot = self.snapshot(quota, at.now);
-        let units = demand.units(snapshot.free());
+        let units = asked.units(snapshot.free());
         if units == 0 {
-            return (0, Mark::default(), standing(self, &snapshot, quota, demand.cost));
+            return (0, Mark::default(), standing(self, &snapshot, quota, asked.cost));
         }
         let mark = self.charge(&mut snapshot, units, at.budget);
         (units, mark, standing(self, &snapshot, quota, 0))

@@ -6,7 +6,7 @@ use std::{cell::Cell, time::Duration};
 use proptest::prelude::*;
 
 use super::{
-    At, Demand, KeyState, MemoryBudget, Refund, Snapshot, StateMachine, Stored, Terms,
+    Asked, At, KeyState, MemoryBudget, Refund, Snapshot, StateMachine, Stored, Terms,
     periods::Periods, ring::Ring, token_bucket::TokenBucket,
 };
 use crate::{
@@ -18,13 +18,13 @@ use crate::{
     seed,
 };
 
-impl Demand {
-    /// Returns the demand of up to these units.
+impl Asked {
+    /// Asks for up to these units.
     pub(super) fn up_to(max_cost: u64) -> Self {
         Self { cost: 0, max_cost, terms: Terms::Use }
     }
 
-    /// Returns the demand of these units, or of none.
+    /// Asks for all of these units, or none.
     pub(super) fn all(cost: u64) -> Self {
         Self { cost, max_cost: cost, terms: Terms::Use }
     }
@@ -68,7 +68,7 @@ fn quotas(limit: u64, micros: u64) -> impl Iterator<Item = Quota> {
 
 fn charge(state: &mut KeyState, quota: &Quota, now: u64, units: u64) -> Mark {
     let (charged, mark, _) =
-        state.spend(quota, Demand::forced(units), At { now: at(now), budget: &UnlimitedMemory });
+        state.spend(quota, Asked::forced(units), At { now: at(now), budget: &UnlimitedMemory });
     assert_eq!(charged, units);
     mark
 }
@@ -96,7 +96,7 @@ fn a_budget_knows_the_memory_of_each_state() {
             for (by, units, window) in steps {
                 now += by;
                 let quota = quota(algorithm, 20, [1_000, 3_000, 50_000][window]);
-                state.spend(&quota, Demand::forced(units), At { now: at(now), budget: &ledger });
+                state.spend(&quota, Asked::forced(units), At { now: at(now), budget: &ledger });
                 charges += 1;
                 prop_assert_eq!(ledger.bytes.get(), state.heap_bytes());
                 // 10 bytes a record, some records of spare room, and a header.
@@ -317,10 +317,10 @@ fn a_charge_after_a_block_removes_it_and_a_forced_one_during_it_waits_for_nothin
     state.block(block, At { now: at(1_000), budget: &UnlimitedMemory });
     assert!(state.heap_bytes() > 0);
     let forced =
-        state.spend(&quota, Demand::forced(2), At { now: at(1_100), budget: &UnlimitedMemory });
+        state.spend(&quota, Asked::forced(2), At { now: at(1_100), budget: &UnlimitedMemory });
     assert_eq!((forced.0, forced.2.retry_after), (2, None));
     let denied =
-        state.spend(&quota, Demand::all(2), At { now: at(1_200), budget: &UnlimitedMemory });
+        state.spend(&quota, Asked::all(2), At { now: at(1_200), budget: &UnlimitedMemory });
     assert_eq!((denied.0, denied.2.retry_after), (0, Some(300)));
     assert!(state.heap_bytes() > 0);
     charge(&mut state, &quota, 1_600, 1);

@@ -3,7 +3,7 @@
 
 use super::Request;
 use crate::{
-    algorithm::{At, Block, Demand, KeyState, Refund, Terms},
+    algorithm::{Asked, At, Block, KeyState, Refund, Terms},
     clock::Timestamp,
     decision::{ChargeReply, Mark, ReceiptLine, Standing, Verdict},
     policy::Charge,
@@ -21,17 +21,17 @@ pub(crate) enum Mode {
 impl Mode {
     /// Returns whether a charge to a key that has spent nothing would spend something.
     pub(crate) fn spends(self, charge: &Charge<'_>) -> bool {
-        self.demand(charge).units(charge.quota().capacity()) > 0
+        self.asked(charge).units(charge.quota().capacity()) > 0
     }
 
     /// Returns the units that the charge asks for.
-    fn demand(self, charge: &Charge<'_>) -> Demand {
+    fn asked(self, charge: &Charge<'_>) -> Asked {
         let terms = match self {
             Self::Force => Terms::Force,
             Self::Acquire | Self::Peek if charge.is_lease() => Terms::Lease,
             Self::Acquire | Self::Peek => Terms::Use,
         };
-        Demand { cost: charge.cost(), max_cost: charge.max_cost(), terms }
+        Asked { cost: charge.cost(), max_cost: charge.max_cost(), terms }
     }
 
     /// Spends the charge, unless too few units are free or it costs nothing.
@@ -41,7 +41,7 @@ impl Mode {
         state: &mut KeyState,
         at: At<'_>,
     ) -> ChargeReply {
-        let (units, mark, standing) = state.spend(charge.quota(), self.demand(charge), at);
+        let (units, mark, standing) = state.spend(charge.quota(), self.asked(charge), at);
         let verdict = if units > 0 { Verdict::Passed } else { verdict(charge, &standing) };
         ChargeReply { verdict, units, standing, mark }
     }

@@ -2,6 +2,7 @@
 
 /// Files below 40 lines of code, each with its cause.
 pub(crate) const SMALL: &[(&str, &str)] = &[
+    ("memory/index", "the search for an entry, which is measured by itself"),
     ("algorithm/math", "the exact arithmetic of all algorithms"),
     ("guide", "the pages of the guide"),
     ("middleware/misuse", "a search that the first requests make, apart from their path"),

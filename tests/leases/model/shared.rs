@@ -1,7 +1,7 @@
 //! The store that all processes of the model share: one key, counted by the crate's own algorithms.
 
 use crate::{
-    algorithm::{At, Demand, KeyState, Refund, Terms, UnlimitedMemory},
+    algorithm::{Asked, At, KeyState, Refund, Terms, UnlimitedMemory},
     clock::Timestamp,
     decision::{Mark, Standing},
     quota::Quota,
@@ -41,10 +41,10 @@ impl Shared {
     pub(super) fn acquire(&mut self, now: u64, charge: &SentCharge) -> Reply {
         let time = Timestamp::from_micros(now);
         let SentCharge { cost, lease_up_to, .. } = *charge;
-        let demand = Demand { cost, max_cost: cost.max(lease_up_to), terms: Terms::Lease };
+        let asked = Asked { cost, max_cost: cost.max(lease_up_to), terms: Terms::Lease };
         let quota = (self.counted)(&charge.quota);
         let (units, mark, standing) =
-            self.state.spend(&quota, demand, At { now: time, budget: &UnlimitedMemory });
+            self.state.spend(&quota, asked, At { now: time, budget: &UnlimitedMemory });
         Reply { time, units, mark, standing }
     }
 
