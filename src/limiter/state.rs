@@ -54,6 +54,7 @@ impl LimiterState {
 /// The memory store is not behind a pointer, so that the compiler knows which code a check runs
 /// (`benches/check.rs`).
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "each limiter has one, on the heap")]
 pub(super) enum LimiterStore {
     Memory(MemoryStore),
     /// Another store. It has no protection if it is embedded.

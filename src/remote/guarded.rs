@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{
@@ -83,7 +84,14 @@ impl Guarded {
         origin: Origin,
         limit: Option<Duration>,
     ) -> Answer {
-        match self.send(request, origin, limit) {
+        // 1.
+        let local = match (request, &self.fallback) {
+            (Request::Reset(_) | Request::Block(..) | Request::Unblock(_), Some(fallback)) => {
+                fallback.change(request).charges
+            }
+            _ => SmallVec::new(),
+        };
+        let answer = match self.send(request, origin, limit) {
             Step::Decided(reply) => Answer::ready(reply),
             Step::Waits(call) => {
                 let needed = call.call.operation.on(request.slice());
@@ -91,14 +99,25 @@ impl Guarded {
                 let call = call.keeping(Charges::copy(charges));
                 Answer::pending(async move { call.await.1 })
             }
+        };
+        if local.iter().all(|reply| reply.units == 0) {
+            return answer;
         }
+        // The store may not know the units of the fallback yet.
+        then(answer, move |mut reply| {
+            let charges = reply.iter_mut().flat_map(|reply| &mut reply.charges);
+            charges
+                .zip(local)
+                .for_each(|(shared, local)| shared.units = shared.units.max(local.units));
+            reply
+        })
     }
 
     /// Passes a request through all steps, and waits no longer than `limit` for the store. The steps up to
     /// the call are taken here, the others when the call has ended:
     ///
-    /// 1. The [fallback](Fallback) refunds the units that it has admitted, resets the keys that it
-    ///    counts, and blocks keys in this process.
+    /// 1. The [fallback](Fallback) refunds the units that it has admitted. In [`call`](Self::call), it also resets
+    ///    the keys that it counts, and blocks keys in this process.
     /// 2. If the [breaker](Breakers) of a node that the request depends on is open, the fallback
     ///    decides.
     /// 3. If the [deny cache](DenyCache) implies that the store denies the check, the cache answers.
@@ -117,15 +136,10 @@ impl Guarded {
         limit: Option<Duration>,
     ) -> Step<StoreCall<'static>> {
         // 1.
-        match (request, &self.fallback) {
-            (Request::Refund(receipt), Some(fallback)) if receipt.source == Source::Fallback => {
-                return Step::Decided(Ok(fallback.refund(receipt)));
-            }
-            (Request::Reset(charges), Some(fallback)) => fallback.reset(charges),
-            (Request::Block(..) | Request::Unblock(_), Some(fallback)) => {
-                fallback.block_or_unblock(request)
-            }
-            _ => {}
+        if let (Request::Refund(receipt), Some(fallback)) = (request, &self.fallback)
+            && receipt.source == Source::Fallback
+        {
+            return Step::Decided(Ok(fallback.refund(receipt)));
         }
         // 2.
         if self.breakers.as_ref().is_some_and(|it| it.rejects(&*self.store, request)) {
@@ -478,6 +492,17 @@ impl Deadline {
 
     pub(super) fn has_passed(self) -> bool {
         Instant::now() >= self.time()
+    }
+}
+
+/// Changes the reply of an answer.
+pub(super) fn then(
+    answer: Answer,
+    change: impl FnOnce(Result<StoreReply, Error>) -> Result<StoreReply, Error> + Send + 'static,
+) -> Answer {
+    match answer.now() {
+        Ok(reply) => Answer::ready(change(reply)),
+        Err(answer) => Answer::pending(async move { change(answer.await) }),
     }
 }
 

@@ -26,7 +26,7 @@ const BACKGROUND_DEADLINE: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     guarded: Guarded,
-    leases: Option<Leases>,
+    leases: Option<Arc<Leases>>,
     /// The text of `Resilience::description`.
     description: Box<str>,
 }
@@ -64,7 +64,8 @@ impl Pipeline {
             traits,
             store: Box::new(store),
         });
-        let leases = with_leases.then(|| Leases::new(&guarded, config.lease_clock, pause));
+        let leases =
+            with_leases.then(|| Arc::new(Leases::new(&guarded, config.lease_clock, pause)));
         Self { guarded, leases, description }
     }
 

@@ -202,6 +202,27 @@ async fn a_reset_empties_the_backlog_of_the_key() {
 }
 
 /// Not all of these keys are known to the store, which has not been charged yet.
+#[tokio::test(start_paused = true)]
+async fn a_reset_and_a_block_find_what_this_process_knows() {
+    let minute = Duration::from_secs(60);
+    let bench = without_breaker();
+    let policy = policy("p", "10/h");
+    let charge = |key| policy.charge(key, 1);
+    bench.remote.set(Mood::Down);
+    for key in ["alice", "bob"] {
+        assert_eq!(bench.check(charge(key)).await.source(), Source::Fallback);
+    }
+    bench.limiter.block(charge("carol"), minute).await.expect_err("the store is down");
+    bench.remote.set(Mood::Well);
+    let keys = || ["nobody", "alice"].map(charge);
+    assert_eq!(bench.limiter.reset(keys()).await.unwrap(), 1);
+    assert_eq!(bench.limiter.reset(keys()).await.unwrap(), 0);
+    assert_eq!(bench.limiter.block(charge("bob"), minute).await.unwrap(), 1);
+    assert_eq!(bench.limiter.block(charge("dave"), minute).await.unwrap(), 0);
+    assert_eq!(bench.limiter.unblock(charge("carol")).await.unwrap(), 1);
+    assert_eq!(bench.limiter.unblock(charge("carol")).await.unwrap(), 0);
+}
+
 /// Says what is true: the store keeps what it has been charged.
 #[tokio::test(start_paused = true)]
 async fn a_refund_after_the_replay_returns_nothing() {

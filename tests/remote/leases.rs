@@ -202,21 +202,15 @@ async fn a_store_that_answers_later_than_a_lease_ends_is_asked_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn checks_that_find_the_stock_empty_ask_the_store_beside_one_renewal() {
+async fn many_checks_wait_for_one_renewal() {
     let case = Case::new();
     let policy = policy("p", LEASED);
-    let checks = async || {
-        let checks = (0..128).map(|_| case.limiter.check(policy.charge("alice", 1)));
-        let decisions = join_all(checks).await;
-        assert!(decisions.iter().all(|it| it.as_ref().is_ok_and(Decision::is_allowed)));
-        sleep(Duration::from_millis(1)).await;
-        let requests = case.store.requests();
-        let leases = requests.iter().filter(|it| it.starts_with("lease")).count();
-        (requests.len() - leases, leases)
-    };
-    assert_eq!(checks().await, (128, 1));
-    let (asked, leases) = checks().await;
-    assert!(asked < 128 && leases > 0, "{asked} asked the store, {leases} leases");
+    let checks = (0..256).map(|_| case.limiter.check(policy.charge("alice", 1)));
+    let decisions = join_all(checks).await;
+    assert!(decisions.iter().all(|it| it.as_ref().is_ok_and(Decision::is_allowed)));
+    let requests = case.store.requests();
+    // The first 16 checks of a key ask the store themselves.
+    assert!((17..=24).contains(&requests.len()), "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -402,7 +396,8 @@ async fn a_check_waits_no_longer_than_its_deadline_and_the_late_answer_still_cou
         let source = case.check(policy.charge("alice", 1)).await.source();
         (source, start.elapsed())
     };
-    // The stock is used up, and the renewal that was sent meanwhile takes 200 ms. So does the store.
+    // The stock is used up, and the renewal that was sent meanwhile takes 200 ms. So does the store, which is asked
+    // when half of the deadline has passed.
     let (source, waited) = loop {
         let (source, waited) = take().await;
         if source != Source::Leased {
@@ -415,6 +410,12 @@ async fn a_check_waits_no_longer_than_its_deadline_and_the_late_answer_still_cou
         waited >= Duration::from_millis(48) && waited <= Duration::from_millis(60),
         "{waited:?}"
     );
+    // The renewal has been in flight for as long as a check waits, so the next check asks the store at once.
+    case.clock.advance(Duration::from_millis(50));
+    case.store.requests();
+    let check = case.limiter.check(policy.charge("alice", 1));
+    assert!(futures_util::FutureExt::now_or_never(check).is_none());
+    assert_eq!(case.store.requests(), ["acquire p"]);
     sleep(Duration::from_millis(200)).await;
     assert_eq!(take().await.0, Source::Leased);
 }
@@ -1007,6 +1008,47 @@ async fn a_charge_beyond_the_limit_returns_the_stock() {
 }
 
 #[test]
+fn a_check_waits_for_all_its_renewals_together() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().start_paused(true).build().expect("a runtime")
+    };
+    let case = Case::with(|resilience| resilience.deadline(Duration::from_millis(50)));
+    let policies: [_; 8] = std::array::from_fn(|number| policy(&format!("p{number}"), LEASED));
+    let charges = || policies.each_ref().map(|policy| policy.charge("alice", 1));
+    // This check starts the renewals, and its runtime does not run them.
+    let stopped = runtime();
+    stopped.block_on(async {
+        for _ in 0..20 {
+            let _ = futures_util::FutureExt::now_or_never(case.limiter.check(charges()));
+        }
+    });
+    runtime().block_on(async {
+        case.store.requests();
+        let start = Instant::now();
+        assert_eq!(case.check(charges()).await.source(), Source::Shared);
+        let waited = start.elapsed();
+        assert!((24..=27).contains(&waited.as_millis()), "{waited:?}");
+        // Half of the deadline has passed, and the other half is left for the store.
+        *case.store.delay.lock().unwrap() = Duration::from_millis(20);
+        let start = Instant::now();
+        assert_eq!(case.check(charges()).await.source(), Source::Shared);
+        let waited = start.elapsed();
+        assert!((44..=47).contains(&waited.as_millis()), "{waited:?}");
+        // A check does not wait for renewals if half of the deadline is not enough for the store.
+        *case.store.delay.lock().unwrap() = Duration::from_millis(30);
+        for _ in 0..9 {
+            let _ = case.check(charges()).await;
+        }
+        let start = Instant::now();
+        assert_eq!(case.check(charges()).await.source(), Source::Shared);
+        let waited = start.elapsed();
+        assert!((30..=32).contains(&waited.as_millis()), "{waited:?}");
+    });
+    drop(stopped);
+}
+
+#[test]
 fn a_renewal_that_cannot_start_is_started_by_a_later_check() {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().start_paused(true).build().expect("a runtime");
@@ -1016,7 +1058,7 @@ fn a_renewal_that_cannot_start_is_started_by_a_later_check() {
     runtime.block_on(case.warm_up(charge()));
     // Outside of the runtime.
     let check = || futures_util::FutureExt::now_or_never(case.limiter.check(charge()));
-    while check().is_some() {}
+    while check().is_some_and(|decision| decision.unwrap().source() == Source::Leased) {}
     // After half of the lease, the next one may start.
     case.clock.advance(Duration::from_millis(50));
     runtime.block_on(case.warm_up(charge()));
@@ -1051,8 +1093,11 @@ fn a_renewal_that_was_not_sent_is_not_counted_as_lost() {
     // Starts a renewal, which is sent when the runtime runs it.
     let start = async |case: &Case| {
         *case.store.delay.lock().unwrap() = AT_ONCE;
-        for _ in 0..16 {
-            assert_eq!(case.check(policy.charge("alice", 1)).await.source(), Source::Shared);
+        while case.limiter.status().leased_keys == 0 {
+            let check = case.limiter.check(policy.charge("alice", 1));
+            if futures_util::FutureExt::now_or_never(check).is_none() {
+                return;
+            }
         }
     };
     let withdrawn = renewals("lost", async {

@@ -182,16 +182,13 @@ impl Fallback {
         StoreReply { source: Source::Fallback, ..reply }
     }
 
-    /// Forgets the units that these keys have spent in this process. It also removes their entries
+    /// Resets or blocks keys in this process, or lifts their blocks. A reset also removes the entries of its keys
     /// from the backlog, which would otherwise be charged to the store after its own reset.
-    pub(in crate::remote) fn reset(&self, charges: &[Charge<'_>]) {
-        self.local.call_at(Request::Reset(charges), self.clock.now());
-        charges.iter().for_each(|charge| self.backlog.reset(self.local.name(charge)));
-    }
-
-    /// Blocks keys in this process, or lifts their blocks.
-    pub(in crate::remote) fn block_or_unblock(&self, request: Request<'_>) {
-        self.local.call_at(request, self.clock.now());
+    pub(in crate::remote) fn change(&self, request: Request<'_>) -> StoreReply {
+        if let Request::Reset(charges) = request {
+            charges.iter().for_each(|charge| self.backlog.reset(self.local.name(charge)));
+        }
+        self.local.call_at(request, self.clock.now())
     }
 }
 

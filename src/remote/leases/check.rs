@@ -1,83 +1,166 @@
-//! A check whose charges are all under leased quotas: the stocks pay all of them, or the store is asked for all of
-//! them in one call.
+//! A check whose charges are all under leased quotas, in three steps:
+//!
+//! 1. [Pay](Leases::pay_all): the stocks pay all of its charges, or none.
+//! 2. [Wait](Leases::pay_later): if a renewal is in flight for each stock that is too small, the check waits for the
+//!    end of these renewals, and pays again.
+//! 3. [Ask](Leases::ask): the store is asked for all charges in one call.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, pin::pin, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
 use super::{
-    super::guarded::{Call, Step},
+    super::{
+        config::Resilience,
+        guarded::{Answered, Call, Guards, Step},
+    },
     leases::Leases,
     stocks::Attempt,
+    table::RenewalEnd,
 };
 use crate::{
+    clock::micros,
     decision::{Source, StoreReply},
     policy::{Charge, Charges},
+    runtime::{TimeLimit, runtime_with_timer},
+    store::Request,
     telemetry,
 };
 
 /// The reason why the stocks cannot pay a check.
 enum Unpaid {
-    /// A stock is too small.
-    Short,
+    /// Stocks are too small. Contains the ends of their renewals.
+    Short(RenewalEnds),
     /// A key is not busy.
     Cold,
 }
+
+/// The ends of the renewals for which a check waits. Empty if it does not wait.
+type RenewalEnds = SmallVec<[RenewalEnd; 1]>;
+
+/// The number of times that a check waits for renewals. The first renewal of a key that has just become busy is
+/// too small for all checks that wait for it, but it shows the demand.
+const MAX_WAITS: usize = 2;
 
 impl Leases {
     /// Begins a check whose charges are all [leased](super::is_leased), and waits no longer than `limit` for the
     /// store.
     pub(in crate::remote) fn acquire<'p>(
-        &self,
+        self: &Arc<Self>,
         charges: &mut Charges<'p>,
         limit: Option<Duration>,
     ) -> Step<Call<'p>> {
-        let unpaid = match self.pay_all(charges) {
+        let ends = match self.pay_all(charges, true) {
             Ok(reply) => return Step::Decided(Ok(reply)),
-            Err(unpaid) => unpaid,
+            Err(Unpaid::Cold) => return self.stocks.guarded.acquire(charges, limit),
+            Err(Unpaid::Short(ends)) => ends,
         };
-        let asked_at = self.stocks.now();
-        match self.stocks.guarded.acquire(charges, limit) {
-            Step::Decided(mut reply) => {
-                self.stocks.record(charges, asked_at, &mut reply);
-                Step::Decided(reply)
-            }
-            Step::Waits(call) => match unpaid {
-                Unpaid::Cold => Step::Waits(call),
-                Unpaid::Short => {
-                    let (stocks, call) = (Arc::clone(&self.stocks), call.into_owned());
-                    Step::Waits(Call::boxed(async move {
-                        let (charges, mut reply) = call.await;
-                        stocks.record(&charges, asked_at, &mut reply);
-                        (charges, reply)
-                    }))
-                }
-            },
+        if ends.is_empty() || !self.may_wait(charges, limit) {
+            return self.ask(charges, limit);
         }
+        // The deny cache decides without a wait.
+        if let Some(cache) = &self.stocks.guarded.deny_cache
+            && let Err(denial) = cache.begin(Request::Acquire(charges))
+        {
+            return Step::Decided(Ok(denial));
+        }
+        let charges = mem::take(charges).into_owned();
+        Step::Waits(Call::boxed(Arc::clone(self).pay_later(charges, ends, limit)))
     }
 
-    /// Pays all charges from stock.
+    /// Pays all charges from stock. `is_new` is false for a check that has waited, which counts once as demand.
     ///
     /// A check with a key that is not busy is no demand for its other keys, because their stocks cannot pay it.
     ///
     /// # Errors
     ///
     /// Returns the reason if the stocks cannot pay all charges. The stocks then have their units again.
-    fn pay_all(&self, charges: &[Charge<'_>]) -> Result<StoreReply, Unpaid> {
+    fn pay_all(&self, charges: &[Charge<'_>], is_new: bool) -> Result<StoreReply, Unpaid> {
         let is_alone = charges.len() == 1;
         let attempts: SmallVec<[Attempt; 1]> =
-            charges.iter().map(|charge| self.pay(charge, is_alone)).collect();
+            charges.iter().map(|charge| self.pay(charge, is_new && is_alone)).collect();
         let is_cold = attempts.iter().any(|attempt| matches!(attempt, Attempt::Cold));
-        if !is_alone && !is_cold {
+        if is_new && !is_alone && !is_cold {
             self.stocks.observe(charges);
         }
         let payments = attempts.iter().filter_map(Attempt::payment);
         if payments.clone().count() < charges.len() {
             payments.for_each(|payment| self.stocks.undo(payment));
-            return Err(if is_cold { Unpaid::Cold } else { Unpaid::Short });
+            if is_cold {
+                return Err(Unpaid::Cold);
+            }
+            let ends = attempts.into_iter().filter_map(Attempt::short).collect::<Option<_>>();
+            return Err(Unpaid::Short(ends.unwrap_or_default()));
         }
         telemetry::paid_from_stock();
         let time = payments.clone().map(|payment| payment.time).max().unwrap_or_default();
         Ok(StoreReply::new(time, Source::Leased, payments.map(|payment| payment.reply)))
     }
+
+    /// Returns whether a check may wait for renewals: the breaker is closed, and the other half of the limit is enough
+    /// for two round trips.
+    fn may_wait(&self, charges: &[Charge<'_>], limit: Option<Duration>) -> bool {
+        let Guards { breakers, store, .. } = &*self.stocks.guarded;
+        self.round_trip() < micros(half(limit)) / 2
+            && runtime_with_timer().is_some()
+            && !breakers.as_ref().is_some_and(|it| it.rejects(&**store, Request::Acquire(charges)))
+    }
+
+    /// Waits for renewals, for half of the limit in total. Then the stocks pay, or the store is asked.
+    async fn pay_later(
+        self: Arc<Self>,
+        mut charges: Charges<'static>,
+        mut ends: RenewalEnds,
+        limit: Option<Duration>,
+    ) -> Answered<'static> {
+        let start = Instant::now();
+        let half = half(limit);
+        let wait = TimeLimit::after(half);
+        for _ in 0..MAX_WAITS {
+            let ended = async {
+                for end in &mut ends {
+                    // An error means that the renewal has ended.
+                    let _ = end.changed().await;
+                }
+            };
+            let delay = &self.stocks.guarded.scheduling_delay;
+            let have_ended = wait.wait_measured(pin!(ended), delay).await.is_ok();
+            ends = match self.pay_all(&charges, false) {
+                Ok(reply) => return (charges, Ok(reply)),
+                Err(Unpaid::Short(ends)) if have_ended && !ends.is_empty() => ends,
+                Err(_) => break,
+            };
+        }
+        // A process that was late has half of the time left.
+        let rest = limit.map(|limit| limit.saturating_sub(start.elapsed()).max(half));
+        match self.ask(&mut charges, rest) {
+            Step::Decided(reply) => (charges, reply),
+            Step::Waits(call) => call.await,
+        }
+    }
+
+    /// Asks the store for charges that the stocks cannot pay.
+    fn ask<'p>(&self, charges: &mut Charges<'p>, limit: Option<Duration>) -> Step<Call<'p>> {
+        let asked_at = self.stocks.now();
+        match self.stocks.guarded.acquire(charges, limit) {
+            Step::Decided(mut reply) => {
+                self.stocks.record(charges, asked_at, &mut reply);
+                Step::Decided(reply)
+            }
+            Step::Waits(call) => {
+                let (stocks, call) = (Arc::clone(&self.stocks), call.into_owned());
+                Step::Waits(Call::boxed(async move {
+                    let (charges, mut reply) = call.await;
+                    stocks.record(&charges, asked_at, &mut reply);
+                    (charges, reply)
+                }))
+            }
+        }
+    }
+}
+
+/// Returns half of the longest wait of a check.
+fn half(limit: Option<Duration>) -> Duration {
+    limit.unwrap_or(Resilience::DEADLINE) / 2
 }

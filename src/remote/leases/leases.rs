@@ -44,20 +44,24 @@ impl Leases {
         }
     }
 
-    /// Pays a charge from stock, and starts a renewal if little is left. `is_alone` is true if the check has no
-    /// other charges, so that the charge counts as demand.
+    /// Pays a charge from stock, and starts a renewal if little is left. `is_demand` is false for a charge that does
+    /// not count as demand.
     #[inline]
-    pub(super) fn pay(&self, charge: &Charge<'_>, is_alone: bool) -> Attempt {
-        let store_times = &self.stocks.guarded.store_times;
-        let round_trip = store_times.micros().unwrap_or(DEFAULT_ROUND_TRIP_MICROS);
-        let (attempt, renewal) = self.stocks.pay(charge, round_trip, is_alone);
-        if let Attempt::Short = attempt {
+    pub(super) fn pay(&self, charge: &Charge<'_>, is_demand: bool) -> Attempt {
+        let (attempt, renewal) = self.stocks.pay(charge, self.round_trip(), is_demand);
+        if let Attempt::Short(_) = attempt {
             self.start_keeper();
         }
         if let Some(renewal) = renewal {
             self.start(*renewal);
         }
         attempt
+    }
+
+    /// Returns the time from a request to its reply, in microseconds.
+    #[inline]
+    pub(super) fn round_trip(&self) -> u64 {
+        self.stocks.guarded.store_times.micros().unwrap_or(DEFAULT_ROUND_TRIP_MICROS)
     }
 
     /// Empties the stocks of these charges, as [`Stocks::withdraw`] says.

@@ -1,6 +1,8 @@
-//! The renewal of a stock: a call to the store in the background.
+//! The renewal of a stock: a call to the store in the background, for which checks may wait.
 
 use std::{slice, sync::Arc, time::Duration};
+
+use tokio::sync::watch;
 
 use super::{
     super::{fingerprint::Fingerprint, guarded::Origin},
@@ -26,6 +28,8 @@ pub(super) struct Renewal {
     /// `None` once the stock has received the result.
     request: Option<RenewalRequest>,
     is_sent: bool,
+    /// Dropped last, so that the checks that wait find the result in the stock.
+    _end: watch::Sender<()>,
 }
 
 /// The longest time for which a renewal waits for the store.
@@ -33,9 +37,9 @@ const RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Renewal {
     pub(super) fn new(stocks: &Arc<Stocks>, renewal: NewRenewal) -> Self {
-        let NewRenewal { fingerprint, charge, request } = renewal;
+        let NewRenewal { fingerprint, charge, request, end } = renewal;
         let (stocks, request) = (Arc::clone(stocks), Some(request));
-        Self { stocks, fingerprint, charge, request, is_sent: false }
+        Self { stocks, fingerprint, charge, request, is_sent: false, _end: end }
     }
 
     /// Sends the renewal, and waits for the store for as long as the units could still be used.

@@ -2,7 +2,11 @@
 
 use std::{slice, sync::Arc, time::Duration};
 
-use super::{super::guarded::Origin, leases::Leases, stocks::Stocks};
+use super::{
+    super::guarded::{Origin, then},
+    leases::Leases,
+    stocks::Stocks,
+};
 use crate::{
     decision::{ChargeReply, Receipt, ReceiptLine, Source, StoreReply},
     error::{Effect, Error},
@@ -87,17 +91,6 @@ impl Leases {
             let charges = local.into_iter().filter_map(|local| local.or_else(|| rest.next()));
             Ok(StoreReply { charges: charges.collect(), ..reply })
         })
-    }
-}
-
-/// Changes the reply of an answer.
-fn then(
-    answer: Answer,
-    change: impl FnOnce(Result<StoreReply, Error>) -> Result<StoreReply, Error> + Send + 'static,
-) -> Answer {
-    match answer.now() {
-        Ok(reply) => Answer::ready(change(reply)),
-        Err(answer) => Answer::pending(async move { change(answer.await) }),
     }
 }
 

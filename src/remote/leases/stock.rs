@@ -319,6 +319,11 @@ impl Stock {
         self.renewal.filter(|it| now.saturating_sub(it.since) < 2 * self.refresh)
     }
 
+    /// Returns whether a renewal is in flight that was started, or sent, less than `patience` ago.
+    pub(crate) fn is_renewing(&self, now: u64, patience: u64) -> bool {
+        self.renewal(now).is_some_and(|it| now.saturating_sub(it.since) < patience)
+    }
+
     /// Returns the time from one renewal to the next: half of the lease.
     pub(crate) fn refresh(&self) -> Duration {
         Duration::from_micros(self.refresh)

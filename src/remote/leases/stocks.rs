@@ -11,10 +11,10 @@ use std::sync::{
 use super::{
     super::{fingerprint::Fingerprint, guarded::Guarded},
     grants::Taken,
-    table::{Entry, NewRenewal, Table},
+    table::{Entry, NewRenewal, RenewalEnd, Table},
 };
 use crate::{
-    clock::{Clock, Timestamp},
+    clock::{Clock, Timestamp, micros},
     decision::{ChargeReply, ReceiptLine, Source, StoreReply, Verdict},
     error::Error,
     policy::Charge,
@@ -30,6 +30,8 @@ pub(super) struct Stocks {
     clock: Arc<dyn Clock>,
     /// The time after a reset or a block in which no renewal is sent, in microseconds.
     pause: u64,
+    /// The age from which on no check waits for a renewal in flight, in microseconds: half of the deadline.
+    patience: u64,
     /// True if no more stocks are created.
     is_closed: AtomicBool,
     /// Units to refund to the store.
@@ -50,8 +52,8 @@ pub(super) struct Payment {
 /// The result of an attempt to pay a charge from stock.
 pub(super) enum Attempt {
     Paid(Payment),
-    /// The key is busy, and its stock is too small.
-    Short,
+    /// The key is busy, and its stock is too small. Contains the end of the renewal, if one is in flight.
+    Short(Option<RenewalEnd>),
     /// The charge cannot be leased, or its key is not busy.
     Cold,
 }
@@ -59,6 +61,11 @@ pub(super) enum Attempt {
 impl Attempt {
     pub(super) fn payment(&self) -> Option<&Payment> {
         if let Self::Paid(payment) = self { Some(payment) } else { None }
+    }
+
+    /// Returns the end of the renewal, if any, of a stock that is too small.
+    pub(super) fn short(self) -> Option<Option<RenewalEnd>> {
+        if let Self::Short(end) = self { Some(end) } else { None }
     }
 }
 
@@ -70,6 +77,7 @@ impl Stocks {
     pub(super) fn new(guarded: Guarded, clock: Arc<dyn Clock>, pause: u64) -> Self {
         Self {
             table: Table::new(guarded.traits.marks_debts),
+            patience: guarded.deadline.map_or(u64::MAX, |deadline| micros(deadline / 2)),
             guarded,
             clock,
             pause,
@@ -108,8 +116,12 @@ impl Stocks {
         }
         let unpaid_cost = if taken.is_some() { 0 } else { cost };
         let request = entry.stock.next_renewal(now, round_trip, unpaid_cost);
-        let renewal = request.map(|request| Box::new(entry.renewal(request)));
-        let Some(taken) = taken else { return (Attempt::Short, renewal) };
+        let renewal = request.map(|request| Box::new(entry.begin_renewal(request)));
+        let Some(taken) = taken else {
+            let is_renewing = entry.stock.is_renewing(now, self.patience);
+            let end = entry.renewal_end.clone().filter(|_| is_renewing);
+            return (Attempt::Short(end), renewal);
+        };
         let (time, standing) = entry.stock.standing(now);
         let reply =
             ChargeReply { verdict: Verdict::Passed, units: cost, standing, mark: taken.mark };
@@ -270,7 +282,7 @@ impl Stocks {
     /// Counts a check of a key without a stock.
     fn count(&self, charge: &Charge<'_>, fingerprint: Fingerprint) -> Attempt {
         if !self.is_closed() && self.table.observe(fingerprint, charge, self.now()) {
-            Attempt::Short
+            Attempt::Short(None)
         } else {
             Attempt::Cold
         }

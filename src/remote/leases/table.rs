@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use hashbrown::HashTable;
+use tokio::sync::watch;
 
 use super::{
     super::fingerprint::{Fingerprint, FingerprintSecret},
@@ -45,13 +46,19 @@ pub(super) struct Entry {
     /// A charge to the key, from which renewals and refunds are made.
     pub(super) charge: Charge<'static>,
     pub(super) stock: Stock,
+    /// The end of the last renewal.
+    pub(super) renewal_end: Option<RenewalEnd>,
 }
+
+/// The end of a renewal: the channel is closed then.
+pub(super) type RenewalEnd = watch::Receiver<()>;
 
 /// A renewal to send.
 pub(super) struct NewRenewal {
     pub(super) fingerprint: Fingerprint,
     pub(super) charge: Charge<'static>,
     pub(super) request: RenewalRequest,
+    pub(super) end: watch::Sender<()>,
 }
 
 /// The maximum number of keys with a stock: about 8 MiB of them. While there are as many, the checks
@@ -119,7 +126,8 @@ impl Table {
         self.keys.fetch_add(1, Relaxed);
         let mut stock = Stock::new(*charge.quota(), self.next_generation(), now);
         stock.set_debt_marks(self.has_debt_marks(charge));
-        entries.insert(Entry { fingerprint, charge: charge.clone().into_owned(), stock });
+        let charge = charge.clone().into_owned();
+        entries.insert(Entry { fingerprint, charge, stock, renewal_end: None });
         entries.find(fingerprint)
     }
 
@@ -186,10 +194,12 @@ impl Entries {
 }
 
 impl Entry {
-    /// Creates the renewal of a request.
-    pub(super) fn renewal(&self, request: RenewalRequest) -> NewRenewal {
+    /// Creates the renewal of a request. Checks can wait for its end.
+    pub(super) fn begin_renewal(&mut self, request: RenewalRequest) -> NewRenewal {
+        let (end, receiver) = watch::channel(());
+        self.renewal_end = Some(receiver);
         let charge = self.charge.leasing(request.cost, request.max);
-        NewRenewal { fingerprint: self.fingerprint, charge, request }
+        NewRenewal { fingerprint: self.fingerprint, charge, request, end }
     }
 
     /// Returns the lines of the receipt with which these units are refunded to the store.

@@ -1,4 +1,4 @@
-//! The steps of a check: stock, deny cache, store. A renewal is sent beside it.
+//! The steps of a check: stock, deny cache, wait for a renewal, store.
 
 use std::mem;
 
@@ -7,9 +7,9 @@ use super::{
     cases::Case,
     checker::Use,
     event::{Call, Step},
-    fleet::{Fleet, PaidBy, UseReceipt, lease_micros},
+    fleet::{CHECK_TIMEOUT_MICROS, Fleet, PaidBy, UseReceipt, lease_micros},
     plan::{Mutant, Polling},
-    process::{KnownDenial, Process},
+    process::{KnownDenial, Process, WaitingCheck},
     shared::Reply,
 };
 use crate::{
@@ -20,6 +20,12 @@ use crate::{
 
 /// The longest time for which the deny cache answers, in microseconds.
 const MAX_CACHED_MICROS: u64 = 1_000_000;
+
+/// The number of renewals for which a check waits at most.
+const MAX_WAITS: u32 = 2;
+
+/// The longest time for which a check waits for a renewal: half of its deadline.
+const MAX_WAIT_MICROS: u64 = CHECK_TIMEOUT_MICROS / 2;
 
 impl Fleet<'_> {
     pub(super) fn arrives(&mut self, number: usize) {
@@ -37,51 +43,51 @@ impl Fleet<'_> {
         self.totals.checks[number] += 1;
         let now = self.local(number);
         self.processes[number].stock.observe(now, cost);
-        self.check(number, cost);
+        self.check(number, cost, 0);
     }
 
-    fn check(&mut self, number: usize, cost: u64) {
+    fn check(&mut self, number: usize, cost: u64, waits: u32) {
         if !self.plan.processes[number].leases {
-            return self.without_stock(number, cost);
+            return self.without_stock(number, cost, MAX_WAITS);
         }
         if self.plan.mutant == Some(Mutant::ReadsClockFirst) {
             let read = self.local(number);
             match self.pause(number) {
-                0 => self.takes_after(number, read, cost),
-                pause => self.after(pause, number, Step::TakesAfter { read, cost }),
+                0 => self.takes_after(number, read, cost, waits),
+                pause => self.after(pause, number, Step::TakesAfter { read, cost, waits }),
             }
             return;
         }
         match self.processes[number].stock.take(cost) {
-            None => self.without_stock(number, cost),
+            None => self.without_stock(number, cost, waits),
             Some(taken) => {
                 self.renews(number, 0);
                 match self.pause(number) {
-                    0 => self.reads(number, &taken),
-                    pause => self.after(pause, number, Step::Reads { taken }),
+                    0 => self.reads(number, &taken, waits),
+                    pause => self.after(pause, number, Step::Reads { taken, waits }),
                 }
             }
         }
     }
 
-    pub(super) fn reads(&mut self, number: usize, taken: &Taken) {
+    pub(super) fn reads(&mut self, number: usize, taken: &Taken, waits: u32) {
         let now = self.local(number);
         if taken.is_usable(now) {
             return self.uses_stock(number, taken);
         }
         self.cases.count(Case::TakenTooLate);
         self.discards(number, taken);
-        self.without_stock(number, taken.units);
+        self.without_stock(number, taken.units, waits);
     }
 
-    pub(super) fn takes_after(&mut self, number: usize, read: u64, cost: u64) {
+    pub(super) fn takes_after(&mut self, number: usize, read: u64, cost: u64, waits: u32) {
         match self.processes[number].stock.take(cost) {
             Some(taken) if taken.is_usable(read) => self.uses_stock(number, &taken),
             Some(taken) => {
                 self.discards(number, &taken);
-                self.without_stock(number, cost);
+                self.without_stock(number, cost, waits);
             }
-            None => self.without_stock(number, cost),
+            None => self.without_stock(number, cost, waits),
         }
         self.renews(number, 0);
     }
@@ -106,7 +112,7 @@ impl Fleet<'_> {
     }
 
     /// Decides a check that found no units in the stock.
-    fn without_stock(&mut self, number: usize, cost: u64) {
+    fn without_stock(&mut self, number: usize, cost: u64, waits: u32) {
         let now = self.local(number);
         let process = &self.processes[number];
         if process.denial.until > now && cost >= process.denial.cost {
@@ -115,6 +121,11 @@ impl Fleet<'_> {
         let quota = process.quota;
         if self.plan.processes[number].leases {
             self.renews(number, cost);
+            let Process { stock, round_trip, .. } = &self.processes[number];
+            let has_time = *round_trip < MAX_WAIT_MICROS / 2;
+            if waits < MAX_WAITS && has_time && stock.is_renewing(now, MAX_WAIT_MICROS) {
+                return self.waits(number, cost, waits);
+            }
         }
         self.send(number, Call::Check { cost, sent_at: now }, quota);
         self.yields(number);
@@ -163,6 +174,22 @@ impl Fleet<'_> {
         }
     }
 
+    /// Lets a check wait for the renewal in flight.
+    fn waits(&mut self, number: usize, cost: u64, waits: u32) {
+        let check = WaitingCheck { number: self.numbers, cost, waits: waits + 1 };
+        self.processes[number].waiting.push(check);
+        self.yields(number);
+        self.after(MAX_WAIT_MICROS, number, Step::StopsWaiting(check.number));
+    }
+
+    pub(super) fn stops_waiting(&mut self, number: usize, check: u64) {
+        let waiting = &mut self.processes[number].waiting;
+        let Some(place) = waiting.iter().position(|it| it.number == check) else { return };
+        self.cases.count(Case::StoppedWaiting);
+        let check = waiting.swap_remove(place);
+        self.check(number, check.cost, MAX_WAITS);
+    }
+
     pub(super) fn answered(&mut self, number: usize, call: Call, quota: Quota, reply: &Reply) {
         let now = self.local(number);
         let Reply { time, units, mark, standing } = *reply;
@@ -195,6 +222,7 @@ impl Fleet<'_> {
             }
             Call::Refund { .. } => {}
         }
+        self.wakes(number);
     }
 
     pub(super) fn timed_out(&mut self, number: usize, call: Call) {
@@ -206,6 +234,16 @@ impl Fleet<'_> {
             let _ = self.processes[number].stock.granted(&ask, time, &reply);
         } else {
             self.processes[number].stock.lost(&ask);
+        }
+        self.wakes(number);
+    }
+
+    /// Continues the checks that wait for the renewal.
+    pub(super) fn wakes(&mut self, number: usize) {
+        let waiting = mem::take(&mut self.processes[number].waiting);
+        self.cases.count_if(waiting.len() > 1, Case::Shared);
+        for WaitingCheck { cost, waits, .. } in waiting {
+            self.check(number, cost, waits);
         }
     }
 

@@ -31,11 +31,13 @@ pub(super) enum Step {
     /// The check reads the clock after it took units.
     Reads {
         taken: Taken,
+        waits: u32,
     },
     /// The check of a mutant takes units after it read the clock.
     TakesAfter {
         read: u64,
         cost: u64,
+        waits: u32,
     },
     /// The check returns its units, because another charge denied it.
     PutsBack(Taken),
@@ -44,6 +46,8 @@ pub(super) enum Step {
         ask: RenewalRequest,
         quota: Quota,
     },
+    /// The check with this number stops waiting for a renewal that has not ended.
+    StopsWaiting(u64),
     /// The call arrives at the store. The answer arrives after this time, if it is not lost.
     AtStore {
         call: Call,

@@ -89,6 +89,7 @@ impl Fleet<'_> {
         self.cases.count_if(!leftovers.is_empty(), Case::ChangedWithStock);
         self.changed_at = self.now;
         self.returns(number, leftovers, before);
+        self.wakes(number);
     }
 
     /// Returns the time by which the machine computes the end of a grant.

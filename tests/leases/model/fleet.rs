@@ -149,10 +149,13 @@ impl<'p> Fleet<'p> {
                     }
                 }
                 _ if is_stale => {}
-                Step::Reads { taken } => self.reads(number, &taken),
-                Step::TakesAfter { read, cost } => self.takes_after(number, read, cost),
+                Step::Reads { taken, waits } => self.reads(number, &taken, waits),
+                Step::TakesAfter { read, cost, waits } => {
+                    self.takes_after(number, read, cost, waits);
+                }
                 Step::PutsBack(taken) => self.puts_back(number, &taken),
                 Step::Polls { ask, quota } => self.polls(number, ask, quota),
+                Step::StopsWaiting(check) => self.stops_waiting(number, check),
                 Step::Answered { call, quota, reply } => {
                     self.answered(number, call, quota, &reply);
                 }

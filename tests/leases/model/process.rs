@@ -1,4 +1,4 @@
-//! One process of the model: its clock, its stock and its renewals.
+//! One process of the model: its clock, its stock, its renewals, and the checks that wait for them.
 
 use super::super::{
     grants::Leftovers,
@@ -29,6 +29,15 @@ pub(super) struct KnownDenial {
     pub(super) until: u64,
 }
 
+/// A check that waits for a renewal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaitingCheck {
+    pub(super) number: u64,
+    pub(super) cost: u64,
+    /// The number of its waits.
+    pub(super) waits: u32,
+}
+
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) clock: SkewedClock,
@@ -38,6 +47,7 @@ pub(super) struct Process {
     pub(super) life: u32,
     pub(super) generation: u64,
     pub(super) frozen_until: u64,
+    pub(super) waiting: Vec<WaitingCheck>,
     /// The renewals whose tasks have not been polled, and their quotas.
     pub(super) unpolled: Vec<(RenewalRequest, Quota)>,
     pub(super) denial: KnownDenial,
@@ -58,6 +68,7 @@ impl Process {
             life: 0,
             generation: 0,
             frozen_until: 0,
+            waiting: Vec::new(),
             unpolled: Vec::new(),
             denial: KnownDenial::default(),
             round_trip: 1_000,
