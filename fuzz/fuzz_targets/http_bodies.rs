@@ -73,7 +73,8 @@ async fn ask(path: usize, body: &str) {
 
 fn api() -> Router {
     let config = Config::from_text(LIMITS, Format::Toml).expect("right limits");
-    let settings = Flags::parse_from(["plimsoll-server"]).expect("flags").settings().expect("right settings");
+    let settings =
+        Flags::parse_from(["plimsoll-server"]).expect("flags").settings().expect("right settings");
     let offenders = Offenders::new(10);
     let registry = config.registry().clone();
     router(Api::new(registry, Limiter::in_memory(), offenders, &settings).expect("an API"))

@@ -49,7 +49,7 @@ use crate::{RegionsConfig, both::Both, check::DividedCheck, force::Force, stores
 /// The store of one region of a service, which shares its limits with the other regions.
 ///
 /// It uses two stores: one that the instances of the region share, and a *home* store that all regions
-/// share. Each limit is divided, and each [charge](Charge) is paid by one part:
+/// share. Each limit is divided, and each [charge](plimsoll::Charge) is paid by one part:
 ///
 /// | part | kept in | units of a limit `L`, with `n` regions and a share of `p`% |
 /// |---|---|---|
@@ -97,7 +97,7 @@ impl Regions {
     ///
     /// The two stores keep different units under the same policies and keys. If the home store is
     /// also the store of a region, give one of them a [prefix](plimsoll::RedisStore) of its
-    /// own. If you pass a store of your own, the third number of each [`Mark`] that it
+    /// own. If you pass a store of your own, the third number of each [`Mark`](plimsoll::store::Mark) that it
     /// creates must be below 2^63.
     ///
     /// # Errors

@@ -83,7 +83,7 @@ pub struct ChargeReply {
     /// The verdict on the charge by itself.
     pub verdict: Verdict,
     /// The number of units spent or refunded. The reply to a [`Block`](crate::store::Request::Block) or a
-    /// [`ResetFormat`](crate::store::Request::Reset) has 1 if the key had spent units or was blocked, and the
+    /// [`Reset`](crate::store::Request::Reset) has 1 if the key had spent units or was blocked, and the
     /// reply to an [`Unblock`](crate::store::Request::Unblock) has 1 if it was blocked. Otherwise they
     /// have 0.
     pub units: u64,

@@ -1,4 +1,4 @@
-//! The future of a check.
+//! The beginning of a check, which the layer calls too, and its future.
 
 use std::{
     fmt,
@@ -131,7 +131,7 @@ impl Limiter {
         Ok(decision)
     }
 
-    /// Checks charges again and again, with the reply to the last time.
+    /// Checks charges once, and leaves them to the caller, who may check them again.
     ///
     /// # Errors
     ///

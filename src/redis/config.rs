@@ -197,7 +197,8 @@ impl RedisConfig {
         self
     }
 
-    /// Sets the time that a reply may take, 1 ms to 1 hour. The default is 500 ms. If a request times
+    /// Sets the time that a reply may take, 1 ms to 1 hour. The default is 500 ms. It also ends a check with a
+    /// longer [`deadline`](crate::Resilience::deadline). If a request times
     /// out and no reply arrives on its connection for about this long, the connection is replaced.
     #[must_use]
     pub fn response_timeout(mut self, timeout: Duration) -> Self {

@@ -18,8 +18,8 @@ use crate::{
     telemetry,
 };
 
-/// The longest time that a denied check waits for the refunds of other slots, and for the standings
-/// of their keys. Neither can change the denial.
+/// The longest time that a denied check waits for the refunds of other slots, and then again for the
+/// standings of their keys. Neither can change the denial.
 const MAX_DENIAL_WAIT: Duration = Duration::from_millis(10);
 
 /// Executes a request over several slots, to its end even if this future is dropped, so that no request stays

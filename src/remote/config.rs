@@ -193,7 +193,8 @@ impl Resilience {
     }
 
     /// Sets the [`deadline`](Self::deadline), and with it the time after which the breaker counts a call as
-    /// [slow](BreakerConfig::slow): for a store that is far away.
+    /// [slow](BreakerConfig::slow): for a store that is far away. Over Redis, a check still ends after
+    /// `RedisConfig::response_timeout`.
     #[must_use]
     pub fn patient(mut self, deadline: Duration) -> Self {
         self.breaker = self.breaker.map(|breaker| breaker.slow(deadline));

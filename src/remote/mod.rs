@@ -6,7 +6,7 @@
 //!
 //! | guard | files |
 //! |---|---|
-//! | deadline | `guarded` |
+//! | deadline | `guarded`; over Redis, `redis/batch` |
 //! | circuit breaker | `breaker/` |
 //! | deny cache | `deny_cache/` |
 //! | fallback | `fallback/` |
