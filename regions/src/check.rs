@@ -1,6 +1,6 @@
 //! A check over both parts: all of its [charges](Charge) are admitted, or none is spent.
 
-use std::sync::Arc;
+use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll};
 
 use plimsoll::{
     Charge, Error, OnFailure,
@@ -117,7 +117,7 @@ impl DividedCheck {
         let mut is_admitted = true;
         for (index, charge_reply) in asked.iter().zip(reply.charges()) {
             let line = &mut self.lines[*index];
-            is_admitted &= line.charge.is_shadow() || charge_reply.verdict == Verdict::Passed;
+            is_admitted &= !line.charge.is_live() || charge_reply.verdict == Verdict::Passed;
             line.record(part, *charge_reply, source);
             if line.charge.is_trial() {
                 line.decide_trial(part);
@@ -278,8 +278,8 @@ impl DividedCheck {
 /// Returns an error if some units stay charged. Its effect is the effect of the whole check.
 async fn refund(refunds: Vec<Answer>) -> Result<StoreReply, Error> {
     let mut failed: Option<Error> = None;
-    for refund in refunds {
-        let Err(error) = refund.await else { continue };
+    for reply in all(refunds).await {
+        let Err(error) = reply else { continue };
         undo_failed();
         let stays = match error.effect() {
             Effect::None => Effect::Applied,
@@ -289,6 +289,21 @@ async fn refund(refunds: Vec<Answer>) -> Result<StoreReply, Error> {
         failed = Some(error.with_effect(effect));
     }
     failed.map_or_else(|| Ok(StoreReply::new(Timestamp::default(), Source::Shared, [])), Err)
+}
+
+/// Waits for all answers at the same time.
+async fn all(mut answers: Vec<Answer>) -> Vec<Result<StoreReply, Error>> {
+    let mut replies = Vec::new();
+    poll_fn(|cx| {
+        answers.retain_mut(|answer| {
+            let Poll::Ready(reply) = Pin::new(answer).poll(cx) else { return true };
+            replies.push(reply);
+            false
+        });
+        if answers.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    replies
 }
 
 #[cfg(feature = "metrics")]

@@ -125,7 +125,7 @@ impl DividedLine {
 
     /// Returns whether this part can deny the check because of the charge.
     pub(super) fn binds(&self, part: Part) -> bool {
-        self.waits_for(part) && !self.charge.is_shadow()
+        self.waits_for(part) && self.charge.is_live()
     }
 
     /// Returns whether the share has just refused the charge.

@@ -19,7 +19,7 @@
 //!
 //! - A new *limit* applies at once to all units that count.
 //! - After a change of the *window* the counters start at 0, in the new window's periods. The units that counted
-//!   at the key's last charge are [`carried`] beside them, as if all had been charged at that time.
+//!   at the key's last charge are [`Carried`] beside them, as if all had been charged at that time.
 //!   They leave as the units of the old window's period do, or of the new one's, whichever are gone first.
 //! - The bound holds from the change on: the new counters alone already keep it, and carried units only add to
 //!   what counts.
@@ -129,8 +129,11 @@ impl<const FADE: u64> Stored for Periods<FADE> {
         if self.window == 0 {
             return 0;
         }
-        let end = next_edge(self.last_charge, self.window);
-        ramp::<FADE>(end, self.window).weight(self.current, now.as_micros())
+        let (end, window) = (next_edge(self.last_charge, self.window), self.window);
+        let now = now.as_micros().max(self.last_charge);
+        ramp::<FADE>(end, window).weight(self.current, now)
+            + ramp::<FADE>(end - window, window).weight(self.previous, now)
+            + Carried::of(&self.carried).weight(now)
     }
 
     fn heap_bytes(&self) -> usize {

@@ -42,7 +42,14 @@ struct Log {
     /// dated with it, because reading the clock costs as much as half a check in memory (`benches/check.rs`, in
     /// flight).
     round: Option<Instant>,
-    released: VecDeque<ReceiptLine>,
+    released: VecDeque<Released>,
+}
+
+/// Units to release, which are free at this time in any case: they have expired then.
+#[derive(Debug)]
+struct Released {
+    line: ReceiptLine,
+    free_at: Instant,
 }
 
 /// The units of a permit.
@@ -114,41 +121,47 @@ impl UnitsInFlight {
         if log.released.is_empty() {
             self.wakes_releases.notify_one();
         }
-        let room = MAX_WAITING.saturating_sub(log.released.len());
-        log.released.extend(receipt.into_lines().take(room));
+        let (now, room) = (Instant::now(), MAX_WAITING.saturating_sub(log.released.len()));
+        log.released.extend(receipt.into_lines().take(room).map(|line| {
+            let free_at = now + line.charge.quota_in_force().window();
+            Released { line, free_at }
+        }));
     }
 
     /// Takes the next lines to send, if there are any. They are ordered by their keys, because the script releases
-    /// the units of a key together.
-    pub(super) fn take_released(&self) -> Option<Receipt> {
+    /// the units of a key together. Returns the time at which all of them are free in any case, too.
+    pub(super) fn take_released(&self) -> Option<(Receipt, Instant)> {
         let mut log = self.log.lock();
+        let now = Instant::now();
+        log.released.retain(|it| it.free_at > now);
         let count = log.released.len().min(MAX_BATCH);
-        let mut lines: Vec<_> = log.released.drain(..count).collect();
+        let taken: Vec<_> = log.released.drain(..count).collect();
         drop(log);
+        let free_at = taken.iter().map(|it| it.free_at).max()?;
+        let mut lines: Vec<_> = taken.into_iter().map(|it| it.line).collect();
         lines.sort_by(|one, other| one.charge.key().cmp(other.charge.key()));
-        let receipt = Receipt::new(Timestamp::default(), Source::Shared, lines);
-        (count > 0).then_some(receipt)
+        Some((Receipt::new(Timestamp::default(), Source::Shared, lines), free_at))
     }
 
-    /// Puts back lines that the store has certainly not refunded.
-    pub(super) fn put_back(&self, receipt: Receipt) {
+    /// Puts back lines that the store has certainly not refunded, and which are free at this time in any case.
+    pub(super) fn put_back(&self, receipt: Receipt, free_at: Instant) {
         let mut log = self.log.lock();
-        receipt.into_lines().for_each(|line| log.released.push_front(line));
+        receipt.into_lines().for_each(|line| log.released.push_front(Released { line, free_at }));
         log.released.truncate(MAX_WAITING);
     }
 }
 
 impl Held {
-    /// Begins a renewal, if the units are due: at a quarter of the expiry, or in the next round if the fallback has
+    /// Begins a renewal, if the units are due: at a quarter of the expiry, or at a sixteenth if the fallback has
     /// admitted them. A policy may have become a rate meanwhile, whose units are not renewed.
     fn begin_renewal(&mut self, id: PermitId, now: Instant) -> Option<DuePermit> {
         let in_force = |line: &ReceiptLine| line.charge.quota_in_force();
         let lines = self.receipt.lines().iter().filter(|line| in_force(line).is_concurrent());
         let expiry = lines.clone().map(|line| in_force(line).window()).min()?;
         let age = now - self.since;
-        let is_local = self.receipt.source == Source::Fallback && !age.is_zero();
-        let is_due = is_local || age >= expiry / RENEWALS_PER_EXPIRY;
-        if self.is_renewing || !is_due {
+        let is_local = self.receipt.source == Source::Fallback;
+        let renewals = if is_local { 4 * RENEWALS_PER_EXPIRY } else { RENEWALS_PER_EXPIRY };
+        if self.is_renewing || age < expiry / renewals {
             return None;
         }
         let charges = lines.map(renewal).collect();
@@ -166,5 +179,34 @@ impl Drop for UnitsInFlight {
     fn drop(&mut self) {
         self.wakes_renewals.notify_one();
         self.wakes_releases.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{decision::Mark, policy::Policy, quota::Quota};
+
+    #[tokio::test(start_paused = true)]
+    async fn lines_that_have_expired_do_not_hide_the_others() {
+        let units = UnitsInFlight::default();
+        let expiry = Duration::from_secs(1);
+        let jobs = Quota::concurrent(1_000).expires(expiry).expect("a quota");
+        let jobs = Policy::new("jobs", jobs).expect("a policy");
+        let release = |key: u64| {
+            let charge = jobs.charge(key, 1).into_owned();
+            let line = ReceiptLine::new(charge, 1, Mark::default());
+            units.release(Receipt::new(Timestamp::default(), Source::Shared, [line]));
+        };
+        (0..2 * MAX_BATCH as u64).for_each(release);
+        let (receipt, free_at) = units.take_released().expect("none has expired");
+        units.put_back(receipt, free_at);
+        tokio::time::advance(expiry).await;
+        (0..3).for_each(release);
+        let (receipt, _) = units.take_released().expect("three lines have not expired");
+        assert_eq!(receipt.lines().len(), 3);
+        assert!(units.take_released().is_none());
     }
 }

@@ -88,10 +88,10 @@ impl LimiterState {
     /// request may have them.
     async fn send_released(&self) -> Result<bool, Error> {
         let _one_at_a_time = self.units.sending.lock().await;
-        let Some(receipt) = self.units.take_released() else { return Ok(false) };
+        let Some((receipt, free_at)) = self.units.take_released() else { return Ok(false) };
         let reply = self.store.call_in_background(Request::Refund(&receipt)).await;
         if reply.as_ref().is_err_and(was_not_sent) {
-            self.units.put_back(receipt);
+            self.units.put_back(receipt, free_at);
         }
         reply.map(|_| true)
     }

@@ -330,7 +330,7 @@ impl Limiter {
     ///   penalties.
     /// - The debt of a [token bucket](crate::Algorithm::TokenBucket) is at most `burst + limit` units.
     ///   So the key has free units again one window after the last penalty, whatever its cost was.
-    /// - If a key has no units left, this process refunds as many of those that it has
+    /// - If a key has no units left, this process refunds all units that it has
     ///   [leased](crate::Quota::leased). Other processes may spend theirs until their lease ends.
     /// - To deny a key for a given time, use [`block`](Self::block).
     ///

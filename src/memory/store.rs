@@ -121,12 +121,13 @@ impl MemoryStore {
         decide_entry(&self.0, EntryId::from_u128(name), charge, now, Mode::Acquire)
     }
 
-    /// Returns how many units of a key are outstanding at `now`, also beyond the limit.
-    pub(crate) fn outstanding(&self, charge: &Charge<'_>, now: Timestamp) -> u64 {
+    /// Returns how many units of a key are outstanding at `now`, also beyond the limit, or `None` if the store
+    /// does not know the key.
+    pub(crate) fn outstanding(&self, charge: &Charge<'_>, now: Timestamp) -> Option<u64> {
         let id = self.0.secret.entry(charge);
         let mut shard = self.0.lock(self.0.shard_of(id));
         let position = shard.position(id);
-        position.map_or(0, |position| shard.entry(position).state.outstanding(now))
+        Some(shard.entry(position?).state.outstanding(now))
     }
 
     /// Releases the units in flight of a receipt. Nothing reads a reply to it, so it reads no clock and computes no

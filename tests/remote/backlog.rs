@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use plimsoll::{OnFailure, Resilience, error::Effect, limiter::Reserved, store::Source};
+use plimsoll::{
+    OnFailure, Resilience, error::Effect, limiter::Reserved, memory::MemoryConfig, store::Source,
+};
 use plimsoll_testing::policy;
 use tokio::{
     runtime::{Builder, Runtime},
@@ -280,6 +282,8 @@ async fn the_replay_charges_what_still_counts() {
         ("2/s token-bucket(100)", 2, [(50, 0), (0, 10)], 60),
         ("1/h token-bucket(1)", 1, [(1, 0), (0, 3_590)], 0),
         ("100/100s sliding-counter", 1, [(100, 90), (0, 60)], 50),
+        // Half of the 60 units of the period before, and 20 of this one.
+        ("100/100s sliding-counter", 1, [(60, 90), (20, 60)], 50),
         ("100/100s sliding-buckets(2)", 1, [(100, 1), (0, 120)], 0),
         ("100/100s sliding-buckets(2)", 1, [(100, 1), (0, 160)], 100),
     ] {
@@ -295,6 +299,33 @@ async fn the_replay_charges_what_still_counts() {
         let _ = bench.check(policy.charge("probe", 0)).await;
         let_tasks_run().await;
         assert_eq!(bench.left(&policy, "alice").await, left, "{quota} {admissions:?}");
+    }
+}
+
+/// A full fallback forgets keys, and the backlog knows them.
+#[tokio::test(start_paused = true)]
+async fn units_of_keys_that_the_fallback_has_forgotten_are_charged() {
+    for quota in ["10/h", "10/h sliding-counter", "10/h fixed-window", "10/h token-bucket(10)"] {
+        let resilience = Resilience::default().fallback(MemoryConfig::default().max_keys(64));
+        let bench = Bench::with(resilience.without_breaker().without_deny_cache());
+        let policy = policy("p", quota);
+        bench.remote.set(Mood::Down);
+        for key in 0..500_u64 {
+            let _ = bench.check(policy.charge(key, 2)).await;
+        }
+        bench.remote.set(Mood::Well);
+        let _ = bench.check(policy.charge("probe", 0)).await;
+        for _ in 0..100 {
+            let_tasks_run().await;
+        }
+        let mut admitted = 0;
+        for key in 0..500_u64 {
+            let decision = bench.check(policy.charge(key, 0)).await;
+            let left = decision.outcomes().next().expect("an outcome").standing().remaining();
+            assert!(left == 8 || left == 10, "{quota}: {left}");
+            admitted += u64::from(left == 8);
+        }
+        assert!(admitted > 400, "{quota}: {admitted} of 500 keys");
     }
 }
 

@@ -231,6 +231,30 @@ async fn a_trial_is_counted_as_a_live_charge() {
     assert_eq!(trial.trial_counts().allowed_by_both, 28);
 }
 
+/// A trial that is stricter than the live charge neither denies a check nor changes what the check spends.
+#[tokio::test(start_paused = true)]
+async fn a_refused_trial_changes_nothing_for_the_live_charge() {
+    for (home, admitted) in [(Mood::Well, 70), (Mood::Down, 30)] {
+        let world = World::new(2);
+        let east = world.region(0);
+        let (live, trial) = (policy("live", "100/min"), policy("trial", "10/min"));
+        world.home.set(home);
+        for number in 0..admitted {
+            let charges = [trial.charge("alice", 1).trial(), live.charge("alice", 1)];
+            let decision = east.check(charges).await;
+            assert!(decision.is_allowed(), "{number}");
+            let live = decision.outcomes().nth(1).expect("the live charge");
+            assert_eq!(live.granted(), 1, "{number}");
+        }
+        assert_eq!(east.drain(&live, "alice").await, 0, "{admitted} of a region's units are spent");
+        let charges = [trial.charge("bob", 10).trial(), live.charge("bob", 1)];
+        let receipt = east.receipt(charges).await;
+        assert_eq!(east.limiter.hold(receipt).refund().await.expect("an answer"), 1);
+        let left = east.drain(&live, "bob").await;
+        assert_eq!(left, admitted, "the unit of the live charge was refunded");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_new_limit_is_divided_at_once() {
     let (world, api) = (World::new(2), policy("api", "10/min"));

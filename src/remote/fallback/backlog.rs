@@ -135,16 +135,17 @@ impl Backlog {
     }
 
     /// Removes up to `max` entries of a shard, without the entries whose charge `is_rejected`. Returns charges
-    /// of their units.
+    /// of their units, and the time of the last unit of each.
     pub(super) fn take(
         &self,
         shard: usize,
         max: usize,
         is_rejected: impl Fn(&Charge<'_>) -> bool,
-    ) -> Vec<Charge<'static>> {
+    ) -> Vec<(Charge<'static>, Timestamp)> {
         let mut entries = self.shards[shard].0.lock();
         let taken = entries.table.extract_if(|entry| !is_rejected(&entry.charge));
-        let taken: Vec<_> = taken.take(max).map(|it| it.charge.with_cost(it.units)).collect();
+        let taken: Vec<_> =
+            taken.take(max).map(|it| (it.charge.with_cost(it.units), it.last)).collect();
         self.len.fetch_sub(taken.len(), Ordering::Relaxed);
         taken
     }

@@ -5,7 +5,13 @@ use std::{future::poll_fn, pin::Pin, slice, task::Poll};
 use tokio::task::yield_now;
 
 use super::{backlog::SHARDS, fallback::Fallback};
-use crate::{error::ErrorKind, policy::Charge, store::Answer};
+use crate::{
+    algorithm::{Asked, At, KeyState, UnlimitedMemory},
+    clock::Timestamp,
+    error::ErrorKind,
+    policy::Charge,
+    store::Answer,
+};
 
 /// The maximum number of charges in flight. Each charge is a call of its own, so that each has the
 /// whole deadline and the failure of one does not affect the others.
@@ -28,7 +34,8 @@ impl Fallback {
                 if taken.is_empty() {
                     break;
                 }
-                let charges = taken.iter().filter_map(|charge| self.still_spent(charge));
+                let charges =
+                    taken.iter().filter_map(|(charge, last)| self.still_spent(charge, *last));
                 let calls = charges.map(|charge| send(slice::from_ref(&charge)));
                 if !all_answered(calls.collect()).await {
                     return false;
@@ -43,12 +50,24 @@ impl Fallback {
     /// Returns a charge of the units that still count, or `None` if there are none.
     ///
     /// The local store says how many units of the key still count. It may know more units than the backlog, if
-    /// the key was also charged in another way. If it has forgotten the key, nothing is charged.
-    fn still_spent(&self, charge: &Charge<'static>) -> Option<Charge<'static>> {
-        let outstanding = self.local.outstanding(charge, self.clock.now());
+    /// the key was also charged in another way. If it was full and has forgotten the key, the units count as if all
+    /// had been charged at the `last` time.
+    fn still_spent(&self, charge: &Charge<'static>, last: Timestamp) -> Option<Charge<'static>> {
+        let now = self.clock.now();
+        let outstanding = self.local.outstanding(charge, now);
+        let outstanding = outstanding.unwrap_or_else(|| outstanding_alone(charge, last, now));
         let units = outstanding.min(charge.cost());
         (units > 0).then(|| charge.clone().with_cost(units))
     }
+}
+
+/// Returns how many units of a charge at `last` count at `now`, if the key was not charged otherwise.
+fn outstanding_alone(charge: &Charge<'_>, last: Timestamp, now: Timestamp) -> u64 {
+    let quota = charge.quota_in_force();
+    let mut state = KeyState::new(quota.algorithm());
+    let at = At { now: last, budget: &UnlimitedMemory };
+    state.spend(&quota, Asked::forced(charge.cost()), at);
+    state.outstanding(now)
 }
 
 /// Waits for all replies. Returns `false` if one of them shows that the store fails. A store that refuses a

@@ -6,7 +6,7 @@ use crate::key::{Identity, IntoIdentity, Key};
 
 /// A trait that adds a second extractor, which is called if the first one finds no key.
 ///
-/// The same text from both extractors is the same [`Key`](crate::Key). If the first returns the
+/// The same text from both extractors is the same [`Key`]. If the first returns the
 /// name of an authenticated user and the second a header that any client can write, a client can
 /// spend the budget of a user. An address, as [`peer_ip`](super::peer_ip) returns it, never equals
 /// a text.
@@ -41,7 +41,7 @@ where
     }
 }
 
-/// A trait that pairs the [`Key`](crate::Key)s of two extractors, such as an account at an
+/// A trait that pairs the [`Key`]s of two extractors, such as an account at an
 /// address.
 ///
 /// # Examples

@@ -64,7 +64,7 @@ fn is_a_map_of_units_added_and_not_removed() {
                     let taken = backlog.take(shard, 2, is_even);
                     let expected = model.keys().filter(|name| may_go(**name));
                     prop_assert_eq!(taken.len(), expected.count().min(2));
-                    for charge in taken {
+                    for (charge, _) in taken {
                         let names = model.keys().filter(|name| Key::from(**name) == *charge.key());
                         let name = *names.clone().next().expect("it was there");
                         prop_assert!(may_go(name));
