@@ -15,7 +15,7 @@ use crate::policy::Charge;
 /// let decision = Limiter::in_memory().check_now([user.charge("alice", 1), export.charge("alice", 3)])?;
 /// for outcome in decision.outcomes() {
 ///     let left = outcome.standing().remaining();
-///     println!("{}: {:?}, {left} units left", outcome.policy().name(), outcome.verdict());
+///     println!("{}: {:?}, {left} units left", outcome.charge().policy().name(), outcome.verdict());
 /// }
 ///
 /// let user = decision.outcomes().get(0).expect("one outcome for each charge");

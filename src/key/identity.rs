@@ -10,8 +10,7 @@ use super::Key;
 /// use plimsoll::{Key, key::Identity};
 ///
 /// assert_eq!(Identity::from("alice"), Identity::Known(Key::from("alice")));
-/// assert_eq!(Identity::from(None::<Key>).key(), Some(Key::ANONYMOUS));
-/// assert_eq!(Identity::Exempt.key(), None);
+/// assert_eq!(Identity::from(None::<Key>), Identity::Unknown);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

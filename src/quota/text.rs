@@ -134,8 +134,12 @@ fn no_algorithm(word: &str) -> Mistake<'_> {
 }
 
 /// Returns the candidate that `word` is most likely to mean: the candidate with the fewest different letters,
-/// if at most a third of them differ. The case of the letters and `_` for `-` make no difference.
+/// if at most a third of them differ. The case of the letters and `_` for `-` make no difference. A word with a digit
+/// is not likely to mean any: another text has to keep all digits.
 fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    if word.contains(|letter: char| letter.is_ascii_digit()) {
+        return None;
+    }
     let word = word.to_ascii_lowercase().replace('_', "-");
     let changes = candidates.into_iter().map(|other| (distance(&word, other), other));
     let near = changes
