@@ -89,17 +89,21 @@ macro_rules! states {
 for_each_algorithm!(states);
 
 impl KeyState {
-    /// Charges units like [`State::spend`]. A block that has ended is removed.
+    /// Charges units like [`State::spend`]. A charge after the end of a block removes the block, and a refused one does
+    /// not: the clock may be set back.
     pub(crate) fn spend(
         &mut self,
         quota: &Quota,
         asked: Asked,
         at: At<'_>,
     ) -> (u64, Mark, Standing) {
-        if let Self::Blocked(_) = self
-            && !self.is_blocked(at.now)
-        {
-            self.unblock(at.budget);
+        let has_ended = matches!(self, Self::Blocked(_)) && !self.is_blocked(at.now);
+        if has_ended && let Self::Blocked(key) = self {
+            let spent = key.state.spend(quota, asked, at);
+            if spent.0 > 0 {
+                self.unblock(at.budget);
+            }
+            return spent;
         }
         (**self).spend(quota, asked, at)
     }
