@@ -1,4 +1,4 @@
-(** Sliding buckets. The model of [src/algorithm/sliding_buckets.rs] and [lua/sliding_buckets.lua] under
+(** Sliding buckets. The model of [src/algorithm/ring.rs] and [lua/sliding_buckets.lua] under
     one quota: a ring whose stamps are the ends of [n] buckets a window.
 
     The bounds of the documentation: no window has more than [L] units, and at most [n + 1] records

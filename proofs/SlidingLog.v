@@ -1,4 +1,4 @@
-(** Sliding log. The model of [src/algorithm/sliding_log.rs] and [lua/sliding_log.lua] under one quota:
+(** Sliding log. The model of [src/algorithm/ring.rs] and [lua/sliding_log.lua] under one quota:
     a ring whose stamps are exact up to 10,000 records, and then rounded up to the next of 10,000 edges
     a window.
 

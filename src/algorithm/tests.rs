@@ -88,7 +88,7 @@ fn a_budget_knows_the_memory_of_each_state() {
     seed::property(
         "memory of states",
         ProptestConfig::default(),
-        (0..5_usize, steps),
+        (0..Algorithm::EACH.len(), steps),
         |(number, steps)| {
             let algorithm = with_parameters(Algorithm::EACH[number], 100, 20);
             let mut state = KeyState::new(algorithm);
