@@ -38,10 +38,11 @@ pub(crate) struct DividedCheck {
     limit: Option<Instant>,
     /// The time of the regional store, or of the home store if only that has replied.
     time: Timestamp,
-    /// The source of the units, and the source of the denials of a part.
+    /// The source of the replies that admitted their charges.
     paid: Option<Source>,
     /// The source of the reply by which each part has spent units.
     sources: [Source; 2],
+    /// The source of the replies that did not.
     denied: Option<Source>,
     /// True if the fallback has decided in place of the store of the region.
     has_fallen_back: bool,

@@ -115,7 +115,7 @@ histories differ, so more decisions do:
 
 {differ}
 
-The adversary asks again when each denial says. The counter of textbooks says no time, so it is asked every 12 ms. So its
+After a denial, the adversary asks again at the time that the denial states. The counter of textbooks states no time, so it is asked every 12 ms. So its
 shares of requests under the adversary cannot be compared with the other rows.
 
 ## The sliding counter in the literature

@@ -186,7 +186,7 @@ $ python3 report/page/plan.py --quota '100/min' --keys 1e6 --rps 50k --instances
 ## A core of Redis
 
 Checks that arrive while a command is under way share the next one, up to 64. A decision takes
-the processor time of one decision and a share of the time of its command, for Redis and the system on its behalf. Each
+its own processor time, and a share of the processor time that Redis and the system need for its command. Each
 line is the median of 3 rounds on 1,000 keys, with logs of up to some hundred requests. With {whole(largest)} decisions in a command, a core
 makes {span(gains, 0)} times as many as with one.
 

@@ -164,7 +164,7 @@ impl Stored for Ring {
         self.subtract(log, first, base, refund.mark, refund.units)
     }
 
-    /// Subtracts units that count no longer as well, which changes nothing that counts.
+    /// Subtracts the units even if they no longer count. That does not change the units that count.
     fn release(&mut self, mark: Mark, units: u64) {
         let log = self.0.header();
         self.subtract(&log, 0, log.base, mark, units);

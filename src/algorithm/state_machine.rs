@@ -60,7 +60,7 @@ pub(crate) enum Terms {
     Force,
     /// All that are free, up to the maximum.
     Use,
-    /// As for use, but half of those beyond the cost are left to others.
+    /// Like [`Use`](Self::Use), but half of the free units beyond the cost are left to others.
     Lease,
 }
 

@@ -45,7 +45,7 @@ struct Log {
     released: VecDeque<Released>,
 }
 
-/// Units to release, which are free at this time in any case: they have expired then.
+/// Units to release. Without a release, they expire at `free_at`.
 #[derive(Debug)]
 struct Released {
     line: ReceiptLine,
@@ -129,7 +129,7 @@ impl UnitsInFlight {
     }
 
     /// Takes the next lines to send, if there are any. They are ordered by their keys, because the script releases
-    /// the units of a key together. Returns the time at which all of them are free in any case, too.
+    /// the units of a key together. Also returns the time by which all of them have expired.
     pub(super) fn take_released(&self) -> Option<(Receipt, Instant)> {
         let mut log = self.log.lock();
         let now = Instant::now();
@@ -143,7 +143,7 @@ impl UnitsInFlight {
         Some((Receipt::new(Timestamp::default(), Source::Shared, lines), free_at))
     }
 
-    /// Puts back lines that the store has certainly not refunded, and which are free at this time in any case.
+    /// Puts back lines that the store has certainly not refunded. Their units expire by `free_at`.
     pub(super) fn put_back(&self, receipt: Receipt, free_at: Instant) {
         let mut log = self.log.lock();
         receipt.into_lines().for_each(|line| log.released.push_front(Released { line, free_at }));

@@ -26,7 +26,7 @@ use crate::{
     store::Request,
 };
 
-/// The most requests in flight that renew. Each renews one permit.
+/// The maximum number of renewals in flight. Each renews one permit.
 const MAX_RENEWALS: usize = 512;
 /// The time between two rounds in which the keeper looks for permits to renew.
 const ROUND_INTERVAL: Duration = Quota::MIN_EXPIRY.checked_div(16).unwrap();

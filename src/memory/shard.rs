@@ -191,7 +191,7 @@ pub(super) struct Rank(u64);
 /// have spent less than 1/64.
 const SHUT_OUT: usize = 7;
 
-/// The longest waits of a class are 2 to the power of this number as long as in the class before.
+/// The longest wait of a class is 2^`WAIT_BITS` times the longest wait of the class before.
 const WAIT_BITS: u32 = 3;
 
 /// The number of classes. A wait is a number of 64 bits.

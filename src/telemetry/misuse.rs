@@ -34,7 +34,7 @@ impl FirstRequests {
     }
 }
 
-/// A route with which the program called a function at one place. It should match one of the [`FirstRequests`] that are
+/// A route that the program has passed to a function at one place of its code. It should match one of the [`FirstRequests`] that are
 /// compared with it.
 #[derive(Debug)]
 pub(crate) struct WatchedRoute {

@@ -124,7 +124,8 @@ impl Known {
         self.error = error;
     }
 
-    /// Returns the version after which a poll asks for changes, or one that no store has to read all overrides.
+    /// Returns the version that a poll compares with the store's. If an override has ended, it is a version that no store
+    /// has, so that the store sends all overrides.
     pub(super) fn version_to_ask(&self) -> u64 {
         if self.has_ended { u64::MAX } else { self.version }
     }

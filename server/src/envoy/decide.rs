@@ -24,7 +24,7 @@ pub(super) struct EnvoyCheck<'a> {
 /// limits.
 struct Charged<'a> {
     charges: Charges<'a>,
-    /// The line and the position of its [charge](Charge). It is empty if there are no charges.
+    /// For each line that is charged, its index and the position of its [charge](Charge).
     positions: SmallVec<[(usize, usize); USUAL_LINES]>,
 }
 

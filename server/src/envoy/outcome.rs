@@ -84,7 +84,8 @@ impl LineOutcome {
 /// Returns the [quota](Quota) under which a look is decided, if it is not the quota of the limit.
 ///
 /// A look passes while no more hits than the limit count. Under a limit that is larger by one, this is so while one
-/// unit is left. If hits that are denied never count, no more than the limit ever do, so the look asks for a unit.
+/// unit is left. If denied hits never count, the count never exceeds the limit. A look then asks for a unit of the limit
+/// itself.
 pub(super) fn quota_of_look(limited: &Limited<'_>, has_strict_looks: bool) -> Option<Quota> {
     let is_strict = has_strict_looks || limited.denied_hits.never_count();
     let (_, quota) = limited.counted.filter(|_| limited.hits == Hits::Look && !is_strict)?;

@@ -23,9 +23,7 @@ pub(super) async fn check(
     Caller(client): Caller,
     Body(body): Body<ChargesBody>,
 ) -> Result<Response, Problem> {
-    let lines = body.find(&api, &client)?;
-    forbid_in_flight(&lines)?;
-    charge(&api, &client, &lines, None).await
+    spend(&api, &client, body, None).await
 }
 
 /// Charges like a check, and answers with a [receipt](Receipt).
@@ -34,9 +32,19 @@ pub(super) async fn reserve(
     Caller(client): Caller,
     Body(body): Body<ChargesBody>,
 ) -> Result<Response, Problem> {
-    let lines = body.find(&api, &client)?;
+    spend(&api, &client, body, Some(Kind::Reservation)).await
+}
+
+/// Charges policies that count a rate. Units in flight need a slot.
+async fn spend(
+    api: &Api,
+    client: &Client,
+    body: ChargesBody,
+    kept: Option<Kind>,
+) -> Result<Response, Problem> {
+    let lines = body.find(api, client)?;
     forbid_in_flight(&lines)?;
-    charge(&api, &client, &lines, Some(Kind::Reservation)).await
+    charge(api, client, &lines, kept).await
 }
 
 /// Acquires a slot, together with charges that are spent.

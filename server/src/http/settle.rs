@@ -118,8 +118,8 @@ async fn give_back(
     Ok(answer::json(&json!({ "units": units }), HeaderMap::new()))
 }
 
-/// Charges the units of a slot again, and releases the old ones. Between the two, one unit too many is counted,
-/// and never one too few.
+/// Charges the units of a slot again, and then releases the old ones. Between the two calls, the units count twice,
+/// and no unit is missing.
 pub(super) async fn renew(
     State(api): State<Api>,
     Caller(client): Caller,

@@ -43,7 +43,8 @@ const COMMON: [&str; 2] = ["GRPC_PORT", "PORT"];
 ///
 /// # Errors
 ///
-/// Returns an error if variables of envoyproxy/ratelimit are set, and no option names limits. It has all of them.
+/// Returns an error if no option names limits, and a variable of envoyproxy/ratelimit other than [`COMMON`] is set. The
+/// error lists all variables that are set.
 pub(super) fn check(
     options: &Options,
     variable: &Variables<'_>,

@@ -130,7 +130,7 @@ fn address_text(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// The time after which a resolution has failed, and another one starts: one that hangs may notice only
+/// The time after which a resolution has failed, and another one starts: a resolution that hangs may notice only
 /// seconds later that the name server is back. Its thread may hang until the system's resolver gives up,
 /// usually after 30 seconds, so at most 30 threads hang for a server.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -79,7 +79,7 @@ pub(crate) struct RenewalRequest {
     pub(crate) max: u64,
     /// The mean cost of a check of the key.
     mean_cost: u64,
-    /// The time of [`Stock::send`], and before it the time of the start.
+    /// The time at which [`Stock::send`] sent the request. Until then, the time at which it was created.
     pub(crate) sent_at: u64,
     generation: u64,
     has_debt_marks: bool,

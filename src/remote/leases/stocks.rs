@@ -196,8 +196,8 @@ impl Stocks {
         }
     }
 
-    /// Empties the stocks of these charges, and pauses their renewals until a reset or a block has arrived that is
-    /// sent now, or a charge beyond the limit that was sent. Renewals in flight are not used. The units are
+    /// Empties the stocks of these charges, and pauses their renewals. By the end of the pause, a reset or a block that is
+    /// sent now, or a charge beyond the limit that was sent, has arrived. Renewals in flight are not used. The units are
     /// refunded if the store still counts them.
     ///
     /// A key without a stock gets an empty one, which is paused as well.

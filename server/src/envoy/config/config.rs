@@ -146,7 +146,7 @@ impl EnvoyConfig {
         !self.paths.is_empty()
     }
 
-    /// Registers the policies of the limits, and removes the policies of the configuration before. The limits
+    /// Registers the policies of the limits, and removes the policies of the previous configuration. The limits
     /// are counted under the new ones from now on.
     ///
     /// # Errors
