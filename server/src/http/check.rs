@@ -2,10 +2,7 @@
 //! later.
 
 use axum::{extract::State, response::Response};
-use plimsoll::{
-    Decision,
-    decision::{Receipt, ReceiptLine},
-};
+use plimsoll::Decision;
 
 use super::{
     Api, answer,
@@ -13,7 +10,7 @@ use super::{
     caller::Caller,
     charges::{ChargesBody, Lines},
     problem::Problem,
-    receipts::Kind,
+    receipts::{Kind, part},
 };
 use crate::access::Client;
 
@@ -113,13 +110,4 @@ fn forbid_in_flight(lines: &Lines) -> Result<(), Problem> {
     let name = line.registered.policy().name();
     let detail = format!("The policy {name:?} counts work in flight, which ends with a release");
     Err(Problem::invalid(detail, "POST /v1/slots/acquire"))
-}
-
-/// Returns some of the lines of a [receipt](Receipt).
-pub(super) fn part(receipt: &Receipt, has: impl Fn(&ReceiptLine) -> bool) -> Receipt {
-    let lines = receipt.lines().iter().filter(|line| has(line)).map(|line| {
-        let quota = *line.charge.quota();
-        ReceiptLine::from_parts(line.charge.clone(), quota, line.units, line.mark)
-    });
-    Receipt::new(receipt.time, receipt.source, lines)
 }

@@ -306,3 +306,12 @@ fn forged() -> Problem {
     let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Not a receipt", detail);
     problem.allowed("a receipt or a slot as this service has answered it")
 }
+
+/// Returns some of the lines of a [receipt](Receipt).
+pub(super) fn part(receipt: &Receipt, has: impl Fn(&ReceiptLine) -> bool) -> Receipt {
+    let lines = receipt.lines().iter().filter(|line| has(line)).map(|line| {
+        let quota = *line.charge.quota();
+        ReceiptLine::from_parts(line.charge.clone(), quota, line.units, line.mark)
+    });
+    Receipt::new(receipt.time, receipt.source, lines)
+}

@@ -16,9 +16,8 @@ use super::{
     Api, answer,
     body::ReceiptBody,
     caller::Caller,
-    check::part,
     problem::Problem,
-    receipts::{Kind, expired, used_up},
+    receipts::{Kind, expired, part, used_up},
 };
 use crate::access::Client;
 
