@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     mem,
     sync::Arc,
+    time::Duration,
 };
 
 use tokio::{sync::Notify, time::Instant};
@@ -13,6 +14,7 @@ use crate::{
     clock::Timestamp,
     decision::{Receipt, ReceiptLine, Source},
     policy::{Charge, Charges},
+    store::NodeId,
     sync::Mutex,
 };
 
@@ -20,6 +22,10 @@ use crate::{
 const RENEWALS_PER_EXPIRY: u32 = 4;
 /// The most lines in a request that releases.
 const MAX_BATCH: usize = 256;
+/// The most permits and lines that are looked at while the log is locked.
+const MAX_LOOKED_AT: usize = 1_024;
+/// The longest time until a permit is looked at again: the expiry of its policy may become shorter.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// The most lines that wait. The units of further ones are free when they expire.
 const MAX_WAITING: usize = 100_000;
 
@@ -58,7 +64,17 @@ struct Held {
     receipt: Receipt,
     /// The last round before the units were taken, or the round of their last renewal.
     since: Instant,
+    /// The time before which the units are not due.
+    next_look: Instant,
     is_renewing: bool,
+}
+
+/// Lines to send in one request.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) receipt: Receipt,
+    /// The time at which the units of each line expire.
+    free_at: Vec<Instant>,
 }
 
 /// The number of a permit, which no other permit of the limiter has.
@@ -81,7 +97,7 @@ impl UnitsInFlight {
         let since = *log.round.get_or_insert_with(Instant::now);
         let id = log.next_id;
         log.next_id += 1;
-        log.permits.insert(id, Held { receipt, since, is_renewing: false });
+        log.permits.insert(id, Held { receipt, since, next_look: since, is_renewing: false });
         id
     }
 
@@ -90,13 +106,23 @@ impl UnitsInFlight {
         Some(self.log.lock().permits.remove(&id)?.receipt)
     }
 
-    /// Begins a round of the keeper. Returns the permits to renew, or `None` if there are no permits.
-    pub(super) fn begin_round(&self) -> Option<Vec<DuePermit>> {
-        let now = Instant::now();
+    /// Begins a round of the keeper. Returns its time, or `None` if there are no permits.
+    pub(super) fn begin_round(&self) -> Option<Instant> {
         let mut log = self.log.lock();
-        log.round = (!log.permits.is_empty()).then_some(now);
-        log.round?;
-        Some(log.permits.iter_mut().filter_map(|(id, held)| held.begin_renewal(*id, now)).collect())
+        log.round = (!log.permits.is_empty()).then(Instant::now);
+        log.round
+    }
+
+    /// Takes the permits to renew in this round, among some permits from number `next` on. Moves `next` behind them, or
+    /// sets it to `None` at the end.
+    pub(super) fn take_due(&self, round: Instant, next: &mut Option<PermitId>) -> Vec<DuePermit> {
+        let Some(first) = next.take() else { return Vec::new() };
+        let mut log = self.log.lock();
+        let mut permits = log.permits.range_mut(first..);
+        let some = permits.by_ref().take(MAX_LOOKED_AT);
+        let due = some.filter_map(|(id, held)| held.begin_renewal(*id, round)).collect();
+        *next = permits.next().map(|(id, _)| *id);
+        due
     }
 
     /// Ends the renewal of a permit with the new receipt, if it has one. Returns the receipt of the units to release:
@@ -111,7 +137,7 @@ impl UnitsInFlight {
         let Some(held) = log.permits.get_mut(&id) else { return renewed };
         held.is_renewing = false;
         let old = mem::replace(&mut held.receipt, renewed?);
-        held.since = asked_at;
+        (held.since, held.next_look) = (asked_at, asked_at);
         Some(old)
     }
 
@@ -128,43 +154,71 @@ impl UnitsInFlight {
         }));
     }
 
-    /// Takes the next lines to send, if there are any. They are ordered by their keys, because the script releases
-    /// the units of a key together. Also returns the time by which all of them have expired.
-    pub(super) fn take_released(&self) -> Option<(Receipt, Instant)> {
-        let mut log = self.log.lock();
+    /// Takes the next lines to send, if there are any: lines of one [`node`](crate::store::Store::node), so that a node
+    /// that fails delays the others little. They are ordered by their keys, because the script releases the units
+    /// of a key together.
+    pub(super) fn take_released(&self, node: impl Fn(&Charge<'_>) -> NodeId) -> Option<Batch> {
+        let mut taken = Vec::new();
+        let mut taken_node = None;
+        let mut looked_at = 0;
         let now = Instant::now();
-        log.released.retain(|it| it.free_at > now);
-        let count = log.released.len().min(MAX_BATCH);
-        let taken: Vec<_> = log.released.drain(..count).collect();
+        let mut log = self.log.lock();
+        let mut left = log.released.len();
+        while left > 0 && looked_at < MAX_LOOKED_AT && taken.len() < MAX_BATCH {
+            left -= 1;
+            // Lines that have expired do not end the search, or they would hide the others.
+            let Some(released) = log.released.pop_front().filter(|it| it.free_at > now) else {
+                continue;
+            };
+            looked_at += 1;
+            let node = node(&released.line.charge);
+            if *taken_node.get_or_insert(node) == node {
+                taken.push(released);
+            } else {
+                log.released.push_back(released);
+            }
+        }
         drop(log);
-        let free_at = taken.iter().map(|it| it.free_at).max()?;
-        let mut lines: Vec<_> = taken.into_iter().map(|it| it.line).collect();
-        lines.sort_by(|one, other| one.charge.key().cmp(other.charge.key()));
-        Some((Receipt::new(Timestamp::default(), Source::Shared, lines), free_at))
+        if taken.is_empty() {
+            return None;
+        }
+        taken.sort_by(|one, other| one.line.charge.key().cmp(other.line.charge.key()));
+        let free_at = taken.iter().map(|it| it.free_at).collect();
+        let lines = taken.into_iter().map(|it| it.line);
+        Some(Batch { receipt: Receipt::new(Timestamp::default(), Source::Shared, lines), free_at })
     }
 
-    /// Puts back lines that the store has certainly not refunded. Their units expire by `free_at`.
-    pub(super) fn put_back(&self, receipt: Receipt, free_at: Instant) {
+    /// Puts back lines that the store has certainly not refunded, behind the others.
+    pub(super) fn put_back(&self, Batch { receipt, free_at }: Batch) {
         let mut log = self.log.lock();
-        receipt.into_lines().for_each(|line| log.released.push_front(Released { line, free_at }));
-        log.released.truncate(MAX_WAITING);
+        let room = MAX_WAITING.saturating_sub(log.released.len());
+        let lines = receipt.into_lines().zip(free_at).take(room);
+        log.released.extend(lines.map(|(line, free_at)| Released { line, free_at }));
     }
 }
 
 impl Held {
     /// Begins a renewal, if the units are due: at a quarter of the expiry, or at a sixteenth if the fallback has
     /// admitted them. A policy may have become a rate meanwhile, whose units are not renewed.
+    ///
+    /// A renewal that fails is tried again after a sixteenth of the expiry.
     fn begin_renewal(&mut self, id: PermitId, now: Instant) -> Option<DuePermit> {
+        if self.is_renewing || now < self.next_look {
+            return None;
+        }
+        self.next_look = now + LOOK_AGAIN_AFTER;
         let in_force = |line: &ReceiptLine| line.charge.quota_in_force();
         let lines = self.receipt.lines().iter().filter(|line| in_force(line).is_concurrent());
         let expiry = lines.clone().map(|line| in_force(line).window()).min()?;
-        let age = now - self.since;
         let is_local = self.receipt.source == Source::Fallback;
         let renewals = if is_local { 4 * RENEWALS_PER_EXPIRY } else { RENEWALS_PER_EXPIRY };
-        if self.is_renewing || age < expiry / renewals {
+        let due_at = self.since + expiry / renewals;
+        if now < due_at {
+            self.next_look = self.next_look.min(due_at);
             return None;
         }
         let charges = lines.map(renewal).collect();
+        self.next_look = now + expiry / (4 * RENEWALS_PER_EXPIRY);
         self.is_renewing = true;
         Some(DuePermit { id, charges })
     }
@@ -184,10 +238,8 @@ impl Drop for UnitsInFlight {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::{decision::Mark, policy::Policy, quota::Quota};
+    use crate::{decision::Mark, key::Key, policy::Policy, quota::Quota};
 
     #[tokio::test(start_paused = true)]
     async fn lines_that_have_expired_do_not_hide_the_others() {
@@ -201,12 +253,62 @@ mod tests {
             units.release(Receipt::new(Timestamp::default(), Source::Shared, [line]));
         };
         (0..2 * MAX_BATCH as u64).for_each(release);
-        let (receipt, free_at) = units.take_released().expect("none has expired");
-        units.put_back(receipt, free_at);
+        let batch = units.take_released(|_| NodeId::ONLY).expect("none has expired");
+        assert_eq!(batch.receipt.lines().len(), MAX_BATCH);
+        units.put_back(batch);
         tokio::time::advance(expiry).await;
         (0..3).for_each(release);
-        let (receipt, _) = units.take_released().expect("three lines have not expired");
-        assert_eq!(receipt.lines().len(), 3);
-        assert!(units.take_released().is_none());
+        let batch = units.take_released(|_| NodeId::ONLY).expect("three lines have not expired");
+        assert_eq!(batch.receipt.lines().len(), 3);
+        assert!(units.take_released(|_| NodeId::ONLY).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lines_that_are_put_back_do_not_delay_another_node() {
+        let units = UnitsInFlight::default();
+        let jobs = Policy::new("jobs", Quota::concurrent(1_000)).expect("a policy");
+        let lines = (0..10_u64).map(|key| {
+            let mark = Mark([key % 2, 0, 0]);
+            ReceiptLine::new(jobs.charge(key, 1).into_owned(), 1, mark)
+        });
+        let numbers: Vec<Key> = (0..10_u64).map(Key::from).collect();
+        let node = |charge: &Charge<'_>| {
+            let number = numbers.iter().position(|key| key == charge.key()).expect("a key");
+            NodeId(number as u32 % 2)
+        };
+        units.release(Receipt::new(Timestamp::default(), Source::Shared, lines));
+        let of_one = |batch: &Batch| {
+            let marks: Vec<_> = batch.receipt.lines().iter().map(|line| line.mark.0[0]).collect();
+            assert!(marks.len() == 5 && marks.iter().all(|it| *it == marks[0]), "{marks:?}");
+            marks[0]
+        };
+        let first = units.take_released(node).expect("ten lines");
+        let failing = of_one(&first);
+        units.put_back(first);
+        let second = units.take_released(node).expect("five of the other node");
+        assert_ne!(of_one(&second), failing);
+        assert_eq!(of_one(&units.take_released(node).expect("those put back")), failing);
+        assert!(units.take_released(node).is_none());
+    }
+
+    /// A renewal that fails is not tried again in each round.
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_that_fails_waits_for_a_sixteenth_of_the_expiry() {
+        let units = UnitsInFlight::default();
+        let expiry = Duration::from_secs(16);
+        let jobs = Quota::concurrent(10).expires(expiry).expect("a quota");
+        let jobs = Policy::new("jobs", jobs).expect("a policy");
+        let line = ReceiptLine::new(jobs.charge("all", 1).into_owned(), 1, Mark::default());
+        units.hold(Receipt::new(Timestamp::default(), Source::Shared, [line]));
+        let mut attempts = Vec::new();
+        for millis in 0..8_000 {
+            let round = units.begin_round().expect("a permit");
+            for permit in units.take_due(round, &mut Some(0)) {
+                attempts.push(millis);
+                assert!(units.end_renewal(permit.id, round, None).is_none());
+            }
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(attempts, [4_000, 5_000, 6_000, 7_000]);
     }
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use tokio::{
-    sync::Notify,
+    sync::{Notify, Semaphore},
     task::JoinSet,
     time::{Instant, sleep, timeout},
 };
@@ -88,10 +88,11 @@ impl LimiterState {
     /// request may have them.
     async fn send_released(&self) -> Result<bool, Error> {
         let _one_at_a_time = self.units.sending.lock().await;
-        let Some((receipt, free_at)) = self.units.take_released() else { return Ok(false) };
-        let reply = self.store.call_in_background(Request::Refund(&receipt)).await;
+        let batch = self.units.take_released(|charge| self.store.node(charge));
+        let Some(batch) = batch else { return Ok(false) };
+        let reply = self.store.call_in_background(Request::Refund(&batch.receipt)).await;
         if reply.as_ref().is_err_and(was_not_sent) {
-            self.units.put_back(receipt, free_at);
+            self.units.put_back(batch);
         }
         reply.map(|_| true)
     }
@@ -119,21 +120,25 @@ async fn send_releases(limiter: Weak<LimiterState>, wakes: Arc<Notify>) {
 
 /// Renews permits until the limiter ends.
 async fn renew_permits(limiter: Weak<LimiterState>, wakes: Arc<Notify>) {
-    let mut calls = JoinSet::new();
+    let (mut tasks, places) = (JoinSet::new(), Arc::new(Semaphore::new(MAX_RENEWALS)));
     while let Some(state) = limiter.upgrade() {
-        let due = state.units.begin_round();
-        drop(state);
-        let Some(due) = due else {
+        let Some(round) = state.units.begin_round() else {
+            drop(state);
             wakes.notified().await;
             continue;
         };
-        for permit in due {
-            while calls.try_join_next().is_some() {}
-            if calls.len() >= MAX_RENEWALS {
-                calls.join_next().await;
+        while tasks.try_join_next().is_some() {}
+        let mut next = Some(0);
+        while next.is_some() {
+            for permit in state.units.take_due(round, &mut next) {
+                let (limiter, places) = (limiter.clone(), Arc::clone(&places));
+                tasks.spawn(async move {
+                    let _place = places.acquire().await;
+                    renew(limiter, permit).await;
+                });
             }
-            calls.spawn(renew(limiter.clone(), permit));
         }
+        drop(state);
         let _ = timeout(ROUND_INTERVAL, wakes.notified()).await;
     }
 }

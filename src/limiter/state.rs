@@ -10,7 +10,7 @@ use crate::{
     policy::{Charge, Charges},
     remote::{Call, Pipeline, Resilience, Step},
     runtime::RunningFlag,
-    store::{Answer, Request, Status, Store},
+    store::{Answer, NodeId, Request, Status, Store},
     telemetry,
 };
 
@@ -112,6 +112,14 @@ impl LimiterStore {
         match self {
             Self::Memory(store) => store.call(request, None),
             Self::Other(pipeline) => pipeline.call(request),
+        }
+    }
+
+    /// Returns the node that a charge depends on.
+    pub(super) fn node(&self, charge: &Charge<'_>) -> NodeId {
+        match self {
+            Self::Memory(_) => NodeId::ONLY,
+            Self::Other(pipeline) => pipeline.node(charge),
         }
     }
 

@@ -199,13 +199,15 @@ impl Guarded {
     /// Requests the permits of step 4. Without breakers, every request goes through without one.
     fn permits(&self, request: Request<'_>, start: Instant) -> Option<Permits> {
         let Some(breakers) = &self.breakers else { return Some(Permits::new()) };
-        let permits = breakers.of(&*self.store, request).into_iter().map(|breaker| {
-            if breaker.is_open() {
-                self.start_prober(&breaker);
-            }
-            NodePermit::try_acquire(breaker, start)
-        });
-        permits.collect()
+        let breakers = breakers.of(&*self.store, request);
+        for breaker in breakers.iter().filter(|breaker| breaker.is_open()) {
+            self.start_prober(breaker);
+        }
+        // A probe that one breaker is due for must not be used up by a request that another one rejects.
+        if breakers.len() > 1 && !breakers.iter().all(|breaker| breaker.admits(start)) {
+            return None;
+        }
+        breakers.into_iter().map(|breaker| NodePermit::try_acquire(breaker, start)).collect()
     }
 
     /// Records the outcome of a call in the breaker of each node that it depended on.

@@ -103,9 +103,10 @@ impl OverridesState {
         if self.known().take(field, previous, &change) {
             return Ok(change);
         }
-        // There were others since the last poll. The change is stored, also if they cannot be learnt now.
-        let polled = self.poll().await;
-        if polled.is_err() || self.known().version < change.version {
+        // There were others since the last poll. The change is stored, also if they cannot be learnt now. A poll for a
+        // later change may have been faster, and knows this one.
+        let _ = self.poll().await;
+        if self.known().version < change.version {
             self.known().put(field, &change);
         }
         self.follow().await;

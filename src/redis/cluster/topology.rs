@@ -246,16 +246,21 @@ struct SlotRange {
 }
 
 /// Parses the reply of the node at `replying_host` to `CLUSTER SLOTS`. Ranges whose primary has an
-/// address that this node does not know are left out. Returns `None` if the reply is not valid.
+/// address that this node does not know are left out. Returns `None` if the reply is not valid, such as one with
+/// a slot in several ranges.
 fn parse_ranges(reply: Value, replying_host: &str) -> Option<Vec<SlotRange>> {
     let Value::Array(ranges) = reply else { return None };
-    let mut parsed = Vec::new();
+    let (mut parsed, mut slots) = (Vec::new(), 0);
     for range in ranges {
         let Value::Array(range) = range else { return None };
         let [first, last, primary, ..] = &range[..] else { continue };
         let first: usize = from_redis_value(first.clone()).ok()?;
         let last: usize = from_redis_value(last.clone()).ok()?;
         if first > last || last >= SLOT_COUNT {
+            return None;
+        }
+        slots += last - first + 1;
+        if slots > SLOT_COUNT {
             return None;
         }
         let primary: Vec<Value> = from_redis_value(primary.clone()).ok()?;

@@ -72,14 +72,21 @@ impl Breaker {
         self.changed_at
     }
 
+    /// Returns whether a call that starts at `start` would go through, as in [`try_acquire`](Self::try_acquire).
+    pub(super) fn admits(&self, start: Duration, late: Duration) -> bool {
+        self.probe_at.is_none_or(|probe_at| start >= probe_at.saturating_add(late))
+    }
+
     /// Requests the permit of a call that starts at `start`. While the breaker is open, a call goes through as
     /// the probe if the probe is due and `late` has passed since.
     ///
     /// The probe has no end of its own. If it has no outcome by the time of the next probe, that one begins.
     pub(super) fn try_acquire(&mut self, start: Duration, late: Duration) -> Option<Permit> {
-        let Some(probe_at) = self.probe_at else { return Some(Permit { start, is_probe: false }) };
-        if start < probe_at.saturating_add(late) {
+        if !self.admits(start, late) {
             return None;
+        }
+        if self.probe_at.is_none() {
+            return Some(Permit { start, is_probe: false });
         }
         self.probe_at = Some(start.saturating_add(self.open_time()));
         Some(Permit { start, is_probe: true })

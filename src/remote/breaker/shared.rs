@@ -81,8 +81,17 @@ impl SharedBreaker {
 
     /// Requests the permit of a call that starts at `start`. Returns `None` if the breaker rejects it.
     pub(in crate::remote) fn try_acquire(&self, start: Instant) -> Option<Permit> {
-        let late = if self.prober.is_running() { self.config.open } else { Duration::ZERO };
-        self.try_acquire_late(start, late)
+        self.try_acquire_late(start, self.lateness())
+    }
+
+    /// Returns whether the breaker would admit a call that starts at `start`.
+    pub(in crate::remote) fn admits(&self, start: Instant) -> bool {
+        !self.is_open() || self.breaker.lock().admits(start - self.origin, self.lateness())
+    }
+
+    /// Returns the time that calls leave to the prober before one of them is the probe.
+    fn lateness(&self) -> Duration {
+        if self.prober.is_running() { self.config.open } else { Duration::ZERO }
     }
 
     /// Requests the permit of the prober for a probe that starts at `start`. Returns `None` if a call serves as
