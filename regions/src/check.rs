@@ -99,7 +99,7 @@ impl DividedCheck {
             Part::Pool => {
                 let waiting = self.lines.iter().filter(|line| line.binds(part));
                 let reactions = waiting.map(|line| line.charge.on_failure());
-                reactions.fold(OnFailure::Allow, OnFailure::stricter)
+                reactions.max().unwrap_or(OnFailure::Allow)
             }
         }
     }
@@ -193,7 +193,7 @@ impl DividedCheck {
                 Ok(refunded) => refunded.as_ref().map_or_else(Error::effect, |_| Effect::None),
                 Err(_) => Effect::Unknown,
             };
-            let effect = effect.and(error.effect());
+            let effect = effect.max(error.effect());
             let _ = caller.send(Err(error.with_effect(effect)));
             if let Err(refunds) = refunded {
                 drop(refunds.await);
@@ -286,7 +286,7 @@ async fn refund(refunds: Vec<Answer>) -> Result<StoreReply, Error> {
             Effect::None => Effect::Applied,
             Effect::Unknown | Effect::Applied => Effect::Unknown,
         };
-        let effect = failed.as_ref().map_or(Effect::None, Error::effect).and(stays);
+        let effect = failed.as_ref().map_or(Effect::None, Error::effect).max(stays);
         failed = Some(error.with_effect(effect));
     }
     failed.map_or_else(|| Ok(StoreReply::new(Timestamp::default(), Source::Shared, [])), Err)

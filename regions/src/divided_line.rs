@@ -141,9 +141,14 @@ impl DividedLine {
                 true => Verdict::Refused,
                 false => Verdict::OverCapacity,
             };
-            let (limit, wait) = (self.charge.quota().capacity(), UNKNOWN_WAIT);
-            let standing = Standing::new(limit, 0, wait, wait, Some(wait));
-            self.pool = Some(ChargeReply::new(verdict, 0, standing, Mark::default()));
+            let standing = Standing {
+                limit: self.charge.quota().capacity(),
+                remaining: 0,
+                next_after: UNKNOWN_WAIT,
+                reset_after: UNKNOWN_WAIT,
+                retry_after: Some(UNKNOWN_WAIT),
+            };
+            self.pool = Some(ChargeReply { verdict, units: 0, standing, mark: Mark::default() });
         }
     }
 
@@ -191,7 +196,7 @@ impl DividedLine {
             None => None,
         };
         let (units, mark) = paid.unwrap_or_default();
-        ChargeReply::new(verdict, units, self.standing(verdict), mark)
+        ChargeReply { verdict, units, standing: self.standing(verdict), mark }
     }
 
     fn replies(&self) -> impl Iterator<Item = ChargeReply> {
@@ -216,35 +221,26 @@ impl DividedLine {
     /// the whole quota, or of the share of the fallback if it alone has decided.
     fn standing(&self, verdict: Verdict) -> Standing {
         let limit = match (self.share, self.pool) {
-            (Some(share), None) if self.has_fallen_back => share.standing.limit(),
+            (Some(share), None) if self.has_fallen_back => share.standing.limit,
             _ => self.charge.quota().capacity(),
         };
-        if self.replies().next().is_none() {
-            return Standing::new(limit, limit, Duration::ZERO, Duration::ZERO, None);
-        }
         let standings = || self.replies().map(|reply| reply.standing);
-        let waits = standings().filter_map(|standing| standing.retry_after());
-        let growth = standings().map(|standing| standing.next_after()).filter(|it| !it.is_zero());
-        Standing::new(
+        let waits = standings().filter_map(|standing| standing.retry_after);
+        let growth = standings().map(|standing| standing.next_after).filter(|it| !it.is_zero());
+        let remaining = standings().map(|standing| standing.remaining);
+        Standing {
             limit,
-            standings().map(|standing| standing.remaining()).sum(),
-            growth.min().unwrap_or_default(),
-            standings().map(|standing| standing.reset_after()).max().unwrap_or_default(),
-            (verdict == Verdict::Refused).then(|| waits.min().unwrap_or(UNKNOWN_WAIT)),
-        )
+            remaining: remaining.reduce(u64::saturating_add).unwrap_or(limit),
+            next_after: growth.min().unwrap_or_default(),
+            reset_after: standings().map(|standing| standing.reset_after).max().unwrap_or_default(),
+            retry_after: (verdict == Verdict::Refused).then(|| waits.min().unwrap_or(UNKNOWN_WAIT)),
+        }
     }
 }
 
 /// Returns the reply to the same charge in a check that spends nothing.
 fn unspent(spent: ChargeReply) -> ChargeReply {
-    let (limit, before) = (spent.standing.limit(), spent.standing);
-    let remaining = before.remaining().saturating_add(spent.units).min(limit);
-    let standing = Standing::new(
-        limit,
-        remaining,
-        before.next_after(),
-        before.reset_after(),
-        before.retry_after(),
-    );
-    ChargeReply::new(spent.verdict, 0, standing, Mark::default())
+    let mut standing = spent.standing;
+    standing.remaining = standing.remaining.saturating_add(spent.units).min(standing.limit);
+    ChargeReply { units: 0, standing, mark: Mark::default(), ..spent }
 }

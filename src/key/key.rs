@@ -69,8 +69,7 @@ impl Key {
     pub const ANONYMOUS: Self = Self::marker(Kind::Anonymous);
 
     /// Creates a key from bytes of any length.
-    #[must_use]
-    pub fn new(bytes: &[u8]) -> Self {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
         match bytes {
             // Keys that are not made from bytes begin with a zero byte. A text must not equal one.
             [0, ..] => Self::of(Kind::Digest, &fixed_digest(bytes)),
@@ -152,7 +151,7 @@ impl Key {
     /// assert!(!format!("{key:?}").contains("alice"));
     /// ```
     #[must_use]
-    pub fn display_revealed(&self) -> RevealedKey<'_> {
+    pub fn display_revealed(&self) -> impl fmt::Display + fmt::Debug + use<'_> {
         RevealedKey(self)
     }
 
@@ -256,8 +255,7 @@ impl fmt::Debug for Key {
 }
 
 /// The readable form of a [`Key`]. [`Key::display_revealed`] creates it.
-#[derive(Clone, Copy)]
-pub struct RevealedKey<'k>(&'k Key);
+struct RevealedKey<'k>(&'k Key);
 
 impl fmt::Display for RevealedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use super::{entry_id::EntryId, index::Index, usage::Usage};
 use crate::{
     algorithm::{KeyState, MemoryBudget},
-    clock::{Clock, Timestamp},
+    clock::{Clock, Timestamp, micros_up},
     decision::Standing,
 };
 
@@ -213,7 +213,8 @@ impl Rank {
         let class = match (spent, remaining) {
             (0, _) => 0,
             (_, 0) => {
-                SHUT_OUT as u64 + u64::from((u64::BITS - next_after.leading_zeros()) / WAIT_BITS)
+                let bits = u64::BITS - micros_up(next_after).leading_zeros();
+                SHUT_OUT as u64 + u64::from(bits / WAIT_BITS)
             }
             _ => (SHUT_OUT as u64).saturating_sub(u64::from(doublings) + u64::from(!reaches)),
         };
@@ -243,6 +244,8 @@ fn sample(start: usize, len: usize) -> impl Iterator<Item = usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{clock::ManualClock, quota::Algorithm};
 
@@ -267,7 +270,8 @@ mod tests {
 
     #[test]
     fn keys_that_are_shut_out_are_in_a_class_by_their_wait() {
-        let waiting = |next_after| {
+        let waiting = |micros| {
+            let next_after = Duration::from_micros(micros);
             let standing = Standing { remaining: 0, next_after, ..Standing::full(5) };
             Rank::new(&standing, Timestamp::MAX).class()
         };

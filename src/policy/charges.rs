@@ -44,7 +44,7 @@ impl<'p> Charges<'p> {
 
     /// Returns the charges with a [`Policy`](crate::Policy) handle of their own.
     #[must_use]
-    pub fn into_owned(self) -> Charges<'static> {
+    pub(crate) fn into_owned(self) -> Charges<'static> {
         self.map(Charge::into_owned)
     }
 

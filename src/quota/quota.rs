@@ -67,27 +67,12 @@ impl Quota {
     const LIMIT_BITS: u32 = 40;
     const LIMIT_MASK: u64 = (1 << Self::LIMIT_BITS) - 1;
 
-    /// Creates a quota of `limit` units in any `window`, counted by the exact
-    /// [`Algorithm::SlidingLog`].
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the limit or the window is out of range. A limit above [`MAX_LOGGED`](Self::MAX_LOGGED)
-    /// needs another algorithm: see [`new_with_algorithm`](Self::new_with_algorithm).
-    pub fn new(limit: u64, window: Duration) -> Result<Self, Error> {
-        Self::new_with_algorithm(limit, window, Algorithm::SlidingLog)
-    }
-
     /// Creates a quota of `limit` units per `window`, counted by `algorithm`.
     ///
     /// # Errors
     ///
     /// Returns an error if a value is out of range.
-    pub fn new_with_algorithm(
-        limit: u64,
-        window: Duration,
-        algorithm: Algorithm,
-    ) -> Result<Self, Error> {
+    pub fn new(limit: u64, window: Duration, algorithm: Algorithm) -> Result<Self, Error> {
         if window < Self::MIN_WINDOW || window > Self::MAX_WINDOW {
             return Err(Error::invalid("window", window, "1 ms to 400 days"));
         }
@@ -195,7 +180,7 @@ impl Quota {
         if expiry < Self::MIN_EXPIRY || expiry > Self::MAX_WINDOW {
             return Err(Error::invalid("expiry", expiry, "1 s to 400 days"));
         }
-        let quota = Self::new(self.limit(), expiry)?;
+        let quota = Self::new(self.limit(), expiry, Algorithm::SlidingLog)?;
         Ok(Self { algorithm: Self::CONCURRENT, ..quota })
     }
 
@@ -227,7 +212,7 @@ impl Quota {
                 _ => Err(Error::invalid("algorithm", algorithm, format_args!("none for {self}"))),
             };
         }
-        let quota = Self::new_with_algorithm(self.limit(), self.window(), algorithm)?;
+        let quota = Self::new(self.limit(), self.window(), algorithm)?;
         match self.lease() {
             Some(lease) => quota.leased(lease),
             None => Ok(quota),

@@ -86,7 +86,8 @@ fn parse(text: &str) -> Result<Quota, Mistake<'_>> {
     let rate = words.next().unwrap_or_default();
     if words.next_if_eq(&CONCURRENT).is_some() {
         // The constructor checks the limit.
-        let counted = Quota::new(limit(rate)?, Quota::concurrent(1).window())?;
+        let window = Quota::concurrent(1).window();
+        let counted = Quota::new(limit(rate)?, window, Algorithm::SlidingLog)?;
         let quota = Quota::concurrent(counted.limit());
         let Some(word) = words.next() else { return Ok(quota) };
         let expiry = time_in(word, "expires(").ok_or(Mistake::word(word, "is not an expiry"))?;
@@ -107,7 +108,7 @@ fn parse(text: &str) -> Result<Quota, Mistake<'_>> {
         Some(word) => Algorithm::from_text(word).ok_or_else(|| no_algorithm(word))?,
         None => Algorithm::default(),
     };
-    let quota = Quota::new_with_algorithm(units, length, algorithm)?;
+    let quota = Quota::new(units, length, algorithm)?;
     let Some(word) = words.next() else { return Ok(quota) };
     let lease = time_in(word, "leased(").ok_or(Mistake::word(word, "is not a lease"))?;
     match words.next() {

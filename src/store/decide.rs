@@ -1,9 +1,11 @@
 //! The decision on the charges of a request, over states that a store holds: the same code for the
 //! embedded store and for a [`Step`](super::Step).
 
+use std::time::Duration;
+
 use super::Request;
 use crate::{
-    algorithm::{Asked, At, Block, KeyState, Refund, Terms},
+    algorithm::{Asked, At, Block, KeyState, Refund},
     clock::Timestamp,
     decision::{ChargeReply, Mark, ReceiptLine, Standing, Verdict},
     policy::Charge,
@@ -26,12 +28,10 @@ impl Mode {
 
     /// Returns the units that the charge asks for.
     fn asked(self, charge: &Charge<'_>) -> Asked {
-        let terms = match self {
-            Self::Force => Terms::Force,
-            Self::Acquire | Self::Peek if charge.is_lease() => Terms::Lease,
-            Self::Acquire | Self::Peek => Terms::Use,
-        };
-        Asked { cost: charge.cost(), max_cost: charge.max_cost(), terms }
+        match self {
+            Self::Force => Asked::forced(charge.cost()),
+            Self::Acquire | Self::Peek => charge.asked(),
+        }
     }
 
     /// Spends the charge, unless too few units are free or it costs nothing.
@@ -159,7 +159,8 @@ pub(crate) trait States {
 
     /// Forgets the units that a key has spent, and its block.
     fn reset(&mut self, index: usize, charge: &Charge<'_>, at: At<'_>) -> ChargeReply {
-        let is_found = standing(charge.quota(), self.get(index), at.now, 0).reset_after > 0;
+        let is_found =
+            standing(charge.quota(), self.get(index), at.now, 0).reset_after > Duration::ZERO;
         self.remove(index);
         found(is_found, Standing::full(charge.quota().capacity()))
     }
@@ -172,7 +173,7 @@ pub(crate) trait States {
         at: At<'_>,
     ) -> ChargeReply {
         let state = self.get_or_insert(index, charge);
-        let is_found = state.standing(charge.quota(), at.now, 0).reset_after > 0;
+        let is_found = state.standing(charge.quota(), at.now, 0).reset_after > Duration::ZERO;
         state.block(block, at);
         found(is_found, state.standing(charge.quota(), at.now, 0))
     }

@@ -153,7 +153,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 /// let charges = [search.charge("alice", 10)];
 /// for request in [Request::Force(&charges), Request::Peek(&charges)] {
 ///     let reply = store.call(request, None).now().expect("the answer of a memory store is ready")?;
-///     assert_eq!(reply.charges()[0].standing.remaining(), 90);
+///     assert_eq!(reply.charges()[0].standing.remaining, 90);
 /// }
 /// # Ok::<(), plimsoll::Error>(())
 /// ```
@@ -238,7 +238,7 @@ impl NodeId {
 /// The policy of probes. Its keys expire after a second.
 static PROBE_POLICY: LazyLock<Option<Policy>> = LazyLock::new(|| {
     let algorithm = Algorithm::TokenBucket { burst: 1 };
-    let quota = Quota::new_with_algorithm(1, Duration::from_secs(1), algorithm).ok()?;
+    let quota = Quota::new(1, Duration::from_secs(1), algorithm).ok()?;
     Policy::new("plimsoll-probe", quota).ok()
 });
 

@@ -8,7 +8,7 @@ use super::{counts, macros::reports, misuse};
 #[cfg(feature = "tracing")]
 use crate::policy::EventSample;
 use crate::{
-    decision::{Decision, Outcome, OutcomeKind, Source, Verdict},
+    decision::{Decision, Outcome, Source, Verdict},
     error::Error,
     policy::Verdicts,
 };
@@ -106,7 +106,8 @@ reports! { feature "tracing";
         let outcome = match decision {
             Decision::Denied(denied) => denied.binding(),
             Decision::Allowed(allowed) => {
-                allowed.outcomes().find(|it| it.kind() == OutcomeKind::WouldDeny)
+                let mut others = allowed.outcomes().filter(|it| !it.charge().is_live());
+                others.find(|it| it.verdict() != Verdict::Passed)
             }
         };
         if let Some(outcome) = outcome
@@ -163,12 +164,12 @@ fn denied(outcome: Outcome<'_>, decision: &Decision<'_>, route: Option<&str>, su
     let (policy, cost, key) =
         (outcome.charge().policy().name(), outcome.charge().cost(), outcome.charge().key());
     // The fallback decides by the share of this process, so the used units count against the share.
-    let share = (source == Source::Fallback).then(|| standing.limit());
-    let limit = share.map_or(standing.limit(), |_| outcome.charge().quota().capacity());
-    let used = standing.limit().saturating_sub(standing.remaining());
+    let share = (source == Source::Fallback).then(|| standing.limit);
+    let limit = share.map_or(standing.limit, |_| outcome.charge().quota().capacity());
+    let used = standing.limit.saturating_sub(standing.remaining);
     let (source, charge) = (source.name(), outcome.charge());
     let (shadow, trial) = (charge.is_shadow(), charge.is_trial());
-    let retry_after = standing.retry_after().map(tracing::field::debug);
+    let retry_after = standing.retry_after.map(tracing::field::debug);
     tracing::info!(
         target: "plimsoll",
         policy, ?key, cost, used, share, limit, source, retry_after, route, shadow, trial, suppressed,

@@ -5,13 +5,12 @@
 //! each node of the store. A [task](super::recovery) probes a node while its breaker is open.
 
 mod breakers;
-mod config;
 mod machine;
 mod shared;
 #[cfg(test)]
 mod tests;
 
-pub use self::config::BreakerConfig;
+pub use self::machine::BreakerConfig;
 pub(super) use self::{
     breakers::{Breakers, NodePermit, Permits},
     machine::CallOutcome,

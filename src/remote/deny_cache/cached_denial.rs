@@ -4,7 +4,10 @@
 //! implies the next ones exactly, until the next unit returns. If a reply is not implied
 //! exactly, the store is asked.
 
+use std::time::Duration;
+
 use crate::{
+    clock::micros_up,
     decision::{ChargeReply, Mark, Standing, Verdict},
     quota::Quota,
 };
@@ -56,7 +59,9 @@ impl CachedDenial {
         (asked_at, latency): (u64, u64),
         store_time: u64,
     ) -> Option<Self> {
-        let Standing { limit, remaining, next_after, reset_after, retry_after } = *standing;
+        let Standing { limit, remaining, .. } = *standing;
+        let next_after = micros_up(standing.next_after);
+        let reset_after = micros_up(standing.reset_after);
         let full = remaining == limit;
         let ordered = 0 < next_after && next_after <= reset_after && remaining < limit;
         // A shared store may count a leased quota in another way.
@@ -65,7 +70,8 @@ impl CachedDenial {
             return None;
         }
         let at = |wait: u64| asked_at.saturating_add(wait);
-        let refused = retry_after.map(|wait| Refused { cost, free_at: at(wait) });
+        let refused = standing.retry_after.map(micros_up);
+        let refused = refused.map(|wait| Refused { cost, free_at: at(wait) });
         let (next_at, reset_at) = (at(next_after), at(reset_after));
         Some(Self { asked_at, latency, store_time, limit, remaining, next_at, reset_at, refused })
     }
@@ -110,8 +116,8 @@ impl CachedDenial {
 
     /// Returns the wait at `now` until units return that the entry expects at `at`. The wait includes
     /// the latency of the reply, because the store may return them that much later.
-    fn wait(&self, at: u64, now: u64) -> u64 {
-        (at - now).saturating_add(self.latency)
+    fn wait(&self, at: u64, now: u64) -> Duration {
+        Duration::from_micros((at - now).saturating_add(self.latency))
     }
 
     /// Returns the time at which `cost` units are free, which is more than remain. Returns `None` if the entry
