@@ -10,7 +10,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind},
-    policy::{Charge, Charges},
+    policy::Charges,
 };
 
 /// The decision on a check: all charges were admitted, or none was spent.
@@ -148,17 +148,16 @@ impl<'p> Decision<'p> {
     /// Returns the receipt of the units that the check holds in flight, if there are any.
     pub(crate) fn in_flight(&self) -> Option<Receipt> {
         let Self::Allowed(Allowed(details)) = self else { return None };
-        let is_in_flight = |charge: &Charge<'_>| charge.quota().is_concurrent();
-        if !details.charges.iter().any(is_in_flight) {
-            return None;
-        }
         let lines = details.charges.iter().zip(&details.replies);
-        let held = lines.filter(|(charge, reply)| is_in_flight(charge) && reply.units > 0);
-        let lines = held.filter_map(|(charge, reply)| {
-            ReceiptLine::of_reply(charge.clone(), reply, self.source(), u64::MAX)
-        });
-        let receipt = Receipt::new(self.time(), self.source(), lines);
-        (!receipt.lines().is_empty()).then_some(receipt)
+        let held =
+            lines.filter(|(charge, reply)| charge.quota().is_concurrent() && reply.units > 0);
+        let mut lines = held
+            .filter_map(|(charge, reply)| {
+                ReceiptLine::of_reply(charge.clone(), reply, self.source(), u64::MAX)
+            })
+            .peekable();
+        lines.peek()?;
+        Some(Receipt::new(self.time(), self.source(), lines))
     }
 
     /// Replaces the standing of the charge at `position` after a refund.

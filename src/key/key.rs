@@ -100,9 +100,9 @@ impl Key {
     /// ```
     #[must_use]
     pub fn from_name(name: &str) -> Self {
-        let blank = |character: char| character.is_whitespace() || character.is_control();
+        let name = name.trim_matches(|it: char| it.is_whitespace() || it.is_control());
         // Lower case first, because the upper case of `ẞ` is `ẞ`, and the upper case of `ß` is `SS`.
-        let lower = name.trim_matches(blank).chars().flat_map(char::to_lowercase);
+        let lower = name.chars().flat_map(char::to_lowercase);
         let folded: String =
             lower.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
         Self::new(folded.as_bytes())
@@ -210,9 +210,10 @@ impl Key {
                 text.extend_from_slice(&tag.get().to_le_bytes());
             }
         }
-        let key = match text.len() <= Self::MAX_PLAIN_BYTES {
-            true => Self::of(Kind::Plain, &text),
-            false => Self::of(Kind::Pair, &fixed_digest(&text)),
+        let key = if text.len() <= Self::MAX_PLAIN_BYTES {
+            Self::of(Kind::Plain, &text)
+        } else {
+            Self::of(Kind::Pair, &fixed_digest(&text))
         };
         Self { tag: parts.iter().find_map(|part| part.tag), ..key }
     }

@@ -204,10 +204,12 @@ fn contradict(one: &Charge<'_>, other: &Charge<'_>) -> bool {
 }
 
 fn two_quotas(one: &Charge<'_>, other: &Charge<'_>) -> Error {
-    let (name, quota, second) = (one.policy().name(), one.quota(), other.quota());
     let message = format!(
-        "a check has two limits under the name {name:?} ({quota} and {second}), allowed is one: give each \
-         limit a policy with a name of its own"
+        "a check has two limits under the name {:?} ({} and {}), allowed is one: give each limit a policy \
+         with a name of its own",
+        one.policy().name(),
+        one.quota(),
+        other.quota(),
     );
     Error::new(ErrorKind::Invalid, message)
 }

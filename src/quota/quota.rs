@@ -380,9 +380,8 @@ impl Quota {
         if shares == 1 {
             return self;
         }
-        let share = |units: u64| (units / u64::from(shares)).max(1);
-        let algorithm = self.algorithm().map_burst(share);
-        let quota = Self::packed(share(self.limit()), self.window, algorithm);
+        let algorithm = self.algorithm().map_burst(|burst| share(burst, shares));
+        let quota = Self::packed(share(self.limit(), shares), self.window, algorithm);
         if self.is_concurrent() {
             return Self { algorithm: Self::CONCURRENT, ..quota };
         }
@@ -449,16 +448,23 @@ fn longest_lease(quota: &Quota) -> (Duration, &'static str) {
     (Duration::from_millis(longest.as_millis() as u64), reason)
 }
 
+/// Returns one of `shares` equal shares of these units, at least 1.
+fn share(units: u64, shares: u32) -> u64 {
+    (units / u64::from(shares)).max(1)
+}
+
 /// Returns the quota by which a shared store counts `quota`, which has been leased for `micros`.
 fn counted_by_store(quota: Quota, micros: u64) -> Quota {
-    let (limit, window, algorithm) = (quota.limit(), quota.window_micros(), quota.algorithm());
+    let limit = quota.limit();
+    let window = quota.window_micros();
+    let algorithm = quota.algorithm();
     match algorithm.units_return() {
         UnitsReturn::AtRate { .. } => {
             let refill =
                 (u128::from(limit) * u128::from(micros)).div_ceil(u128::from(window)) as u64;
             // The burst of a share of a quota may be as small as the refill.
-            let rest = |burst: u64| burst.saturating_sub(refill).max(1);
-            Quota::packed(limit, window, algorithm.map_burst(rest))
+            let rest = algorithm.map_burst(|burst| burst.saturating_sub(refill).max(1));
+            Quota::packed(limit, window, rest)
         }
         UnitsReturn::AfterWindow => Quota::packed(limit, window + micros, algorithm),
         UnitsReturn::ByPeriod => quota,

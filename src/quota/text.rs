@@ -124,9 +124,8 @@ fn limit(word: &str) -> Result<u64, Mistake<'_>> {
 /// Returns why a word is not an algorithm with its parameter.
 fn no_algorithm(word: &str) -> Mistake<'_> {
     let name = word.split('(').next().unwrap_or_default();
-    let has_parameter = |algorithm: &Algorithm| algorithm.to_string() != algorithm.name();
     let known = Algorithm::EACH.iter().find(|algorithm| algorithm.name() == name);
-    if known.is_some_and(has_parameter) {
+    if known.is_some_and(|algorithm| algorithm.to_string() != algorithm.name()) {
         return Mistake::word(word, "needs a number in parentheses that is in its range");
     }
     let names = Algorithm::EACH.iter().map(|algorithm| algorithm.name());

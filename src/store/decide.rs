@@ -109,8 +109,9 @@ pub(crate) trait States {
         let admitted = mode == Mode::Force || self.all_pass(charges, at.now);
         if mode != Mode::Peek {
             // Only charges that spend need room.
-            let may_spend = |charge: &Charge<'_>| admitted || charge.is_trial();
-            self.make_room(charges, at.now, &|charge| may_spend(charge) && mode.spends(charge));
+            self.make_room(charges, at.now, &|charge| {
+                (admitted || charge.is_trial()) && mode.spends(charge)
+            });
         }
         let mut replies = Vec::with_capacity(charges.len());
         let has_second_pass = mode != Mode::Peek && !charges.iter().all(Charge::is_live);
@@ -149,12 +150,12 @@ pub(crate) trait States {
 
     /// Refunds the units of a charge that its key still counts.
     fn refund(&mut self, index: usize, line: &ReceiptLine, at: At<'_>) -> ChargeReply {
-        let (charge, mark) = (&line.charge, line.mark);
+        let charge = &line.charge;
         let quota = self.quota_in_force(charge);
-        let refund = Refund { quota: *charge.quota(), units: line.units, mark };
+        let refund = Refund { quota: *charge.quota(), units: line.units, mark: line.mark };
         let units = self.get(index).map_or(0, |state| state.refund(&quota, at.now, &refund));
         let standing = standing(&quota, self.get(index), at.now, 0);
-        ChargeReply { verdict: Verdict::Passed, units, standing, mark }
+        ChargeReply { verdict: Verdict::Passed, units, standing, mark: line.mark }
     }
 
     /// Forgets the units that a key has spent, and its block.
@@ -207,8 +208,8 @@ fn standing(quota: &Quota, state: Option<&mut KeyState>, now: Timestamp, units: 
 }
 
 fn found(is_found: bool, standing: Standing) -> ChargeReply {
-    let (units, mark) = (is_found.into(), Mark::default());
-    ChargeReply { verdict: Verdict::Passed, units, standing, mark }
+    let units = is_found.into();
+    ChargeReply { verdict: Verdict::Passed, units, standing, mark: Mark::default() }
 }
 
 fn unspent(charge: &Charge<'_>, standing: Standing) -> ChargeReply {

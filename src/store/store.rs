@@ -10,7 +10,7 @@ use std::{
 
 use super::{Answer, Status};
 use crate::{
-    decision::{Receipt, ReceiptLine},
+    decision::Receipt,
     error::Error,
     policy::{Charge, Policy},
     quota::{Algorithm, Quota},
@@ -201,8 +201,7 @@ impl<'a> Request<'a> {
             Self::Refund(receipt) => receipt.lines(),
             _ => &[],
         };
-        let of_line = |line: &'a ReceiptLine| -> &'a Charge<'a> { &line.charge };
-        self.slice().iter().chain(lines.iter().map(of_line))
+        self.slice().iter().chain(lines.iter().map(|line| -> &'a Charge<'a> { &line.charge }))
     }
 }
 
