@@ -26,8 +26,14 @@ struct Denies(Verdict, Option<Duration>);
 impl Store for Denies {
     fn call(&self, request: StoreRequest<'_>, _: Option<std::time::Instant>) -> Answer {
         let StoreRequest::Acquire(charges) = request else { unreachable!("only checks are made") };
-        let standing = Standing::new(10, 0, Duration::ZERO, Duration::from_secs(60), self.1);
-        let reply = ChargeReply::new(self.0, 0, standing, Mark::default());
+        let standing = Standing {
+            limit: 10,
+            remaining: 0,
+            next_after: Duration::ZERO,
+            reset_after: Duration::from_secs(60),
+            retry_after: self.1,
+        };
+        let reply = ChargeReply { verdict: self.0, units: 0, standing, mark: Mark::default() };
         let time = Timestamp::from_micros(super::START);
         Answer::ready(Ok(StoreReply::new(time, Source::Shared, charges.iter().map(|_| reply))))
     }
