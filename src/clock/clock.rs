@@ -204,3 +204,15 @@ impl Clock for TokioClock {
         Timestamp::from_micros(self.origin_micros.saturating_add(micros(elapsed)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_rounded_up_and_end() {
+        let nano = Duration::from_nanos(1);
+        let waits = [Duration::ZERO, nano, 1_000 * nano, 1_001 * nano, Duration::MAX];
+        assert_eq!(waits.map(micros_up), [0, 1, 1, 2, (1 << 53) - 1]);
+    }
+}

@@ -6,8 +6,8 @@ use std::time::Duration;
 /// back.
 ///
 /// It describes the time of the decision, after the units of the check have been spent. All waits
-/// assume that no other check spends units meanwhile. They are whole microseconds. This crate rounds a shorter part
-/// of a wait up, so that a client that waits is never too early, and counts at most 285 years.
+/// assume that no other check spends units meanwhile. The stores of this crate return whole microseconds.
+/// Headers show 285 years at most.
 ///
 /// ```
 /// use std::time::Duration;

@@ -60,6 +60,8 @@ async fn ask(layer: RateLimitLayer, grpc: bool) -> (u16, http::HeaderMap, String
 
 const NO_WAIT: Denies = Denies(Verdict::Refused, None);
 const WAIT: Denies = Denies(Verdict::Refused, Some(Duration::from_secs(7)));
+/// A wait counts as 2^53 - 1 microseconds at most.
+const ENDLESS: Denies = Denies(Verdict::Refused, Some(Duration::MAX));
 const NEVER: Denies = Denies(Verdict::OverCapacity, None);
 const NEVER_WITH_WAIT: Denies = Denies(Verdict::OverCapacity, Some(Duration::from_secs(7)));
 
@@ -68,6 +70,7 @@ async fn problem_documents() {
     for (store, expected, retry_after) in [
         (NO_WAIT, 429, None),
         (WAIT, 429, Some("7")),
+        (ENDLESS, 429, Some("9007199255")),
         (NEVER, 403, None),
         (NEVER_WITH_WAIT, 403, None),
     ] {
