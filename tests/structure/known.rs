@@ -8,7 +8,6 @@ pub(crate) const SMALL: &[(&str, &str)] = &[
     ("middleware/misuse", "a search that the first requests make, apart from their path"),
     ("random", "the crate's one source of random numbers"),
     ("remote/fingerprint", "the hash by which both the deny cache and the leases find a charge"),
-    ("runtime/moving_average", "the average of the times of the store and of this process"),
     ("store/status", "public types for health pages, which are mostly documentation"),
     ("sync", "the locks that all folders use"),
     ("telemetry/macros", "a macro is defined before the files that use it"),
