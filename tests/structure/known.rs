@@ -5,7 +5,6 @@ pub(crate) const SMALL: &[(&str, &str)] = &[
     ("memory/index", "the search for an entry, which is measured by itself"),
     ("algorithm/math", "the exact arithmetic of all algorithms"),
     ("guide", "the pages of the guide"),
-    ("middleware/misuse", "a search that the first requests make, apart from their path"),
     ("random", "the crate's one source of random numbers"),
     ("remote/fingerprint", "the hash by which both the deny cache and the leases find a charge"),
     ("store/status", "public types for health pages, which are mostly documentation"),
