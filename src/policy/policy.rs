@@ -583,6 +583,16 @@ impl<'p> Charge<'p> {
         Self { cost, ..self.clone() }.lease_up_to(max)
     }
 
+    /// Returns whether a process may pay the charge with leased units. Shadows and trials, charges of a number of units
+    /// that the store chooses, and charges that can never pass are always sent to the store.
+    pub(crate) fn may_be_leased(&self) -> bool {
+        self.quota.lease().is_some()
+            && self.cost > 0
+            && self.max_cost == self.cost
+            && self.cost <= self.quota.capacity()
+            && self.is_live()
+    }
+
     /// Returns the same charge for another number of units, under the quota in force.
     pub(crate) fn with_cost(self, cost: u64) -> Self {
         Self { quota: self.quota_in_force(), cost, max_cost: cost, ..self }

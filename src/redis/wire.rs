@@ -154,20 +154,21 @@ impl WireCharge {
 
     fn encode(&self, flags: u8, line: &mut SmallVec<[u8; MAX_LINE_BYTES]>) {
         line.extend_from_slice(&[self.quota.algorithm_number(), flags]);
-        let mut push = |number: u64| {
-            line.extend_from_slice(&(number.min(MAX_NUMBER) as f64).to_le_bytes());
-        };
-        push(self.quota.limit());
-        push(self.quota.window_micros());
-        push(self.quota.parameter());
-        push(self.cost);
-        push(self.max_cost);
+        push(line, self.quota.limit());
+        push(line, self.quota.window_micros());
+        push(line, self.quota.parameter());
+        push(line, self.cost);
+        push(line, self.max_cost);
         if let Some((mark, quota)) = self.spent {
-            mark.0.into_iter().for_each(&mut push);
-            push(quota.limit());
-            push(quota.window_micros());
+            mark.0.into_iter().for_each(|number| push(line, number));
+            push(line, quota.limit());
+            push(line, quota.window_micros());
         }
     }
+}
+
+fn push(line: &mut SmallVec<[u8; MAX_LINE_BYTES]>, number: u64) {
+    line.extend_from_slice(&(number.min(MAX_NUMBER) as f64).to_le_bytes());
 }
 
 fn flags(charge: &Charge<'_>) -> u8 {
@@ -312,9 +313,9 @@ pub(super) fn parse(
             replies.push(None);
             continue;
         }
-        let charges = check.charges().iter().zip(bytes.chunks_exact(CHARGE_BYTES));
-        let charges = charges.map(|(charge, bytes)| parse_charge(operation, charge, bytes));
-        let charges = charges.collect::<Option<_>>()?;
+        let lines = check.charges().iter().zip(bytes.chunks_exact(CHARGE_BYTES));
+        let parsed = lines.map(|(charge, bytes)| parse_charge(operation, charge, bytes));
+        let charges = parsed.collect::<Option<_>>()?;
         replies.push(Some(StoreReply { time, source: Source::Shared, charges }));
     }
     rest.is_empty().then_some(replies)
@@ -425,8 +426,9 @@ fn push_escaped(text: &mut KeyName, bytes: &[u8]) {
         if byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}' | b'%') {
             text.push(byte);
         } else {
-            let digit = |bits: u8| HEX_DIGITS[usize::from(bits & 15)];
-            text.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
+            let high = HEX_DIGITS[usize::from(byte >> 4)];
+            let low = HEX_DIGITS[usize::from(byte & 15)];
+            text.extend_from_slice(&[b'%', high, low]);
         }
     }
 }

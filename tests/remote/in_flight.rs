@@ -327,6 +327,28 @@ async fn units_in_flight_outlast_an_outage() {
     assert_eq!(free().await, 3);
 }
 
+/// Units of the fallback are renewed more often, so that the store has them soon after an outage, and no more often
+/// than this.
+#[tokio::test(start_paused = true)]
+async fn units_of_the_fallback_are_renewed_every_sixteenth_of_their_expiry() {
+    let remote = Remote::new(&ManualClock::at(1_700_000_000_000_000));
+    let resilience = Resilience::default().without_breaker();
+    let limiter = Limiter::with_resilience(remote.clone(), resilience);
+    let quota = Quota::concurrent(3).expires(Duration::from_secs(16)).expect("in bounds");
+    let jobs = Policy::new("jobs", quota).expect("valid");
+    remote.set(Mood::Down);
+    let Reserved::Held(held) = limiter.reserve(jobs.charge("all", 1)).await.expect("an answer")
+    else {
+        panic!("it is free")
+    };
+    assert_eq!(held.receipt().source, Source::Fallback);
+    let before = remote.calls();
+    sleep(Duration::from_millis(8_700)).await;
+    let renewals = remote.calls() - before;
+    assert!((7..=8).contains(&renewals), "{renewals} renewals in half of the expiry");
+    drop(held);
+}
+
 /// A refund or a settlement that the store cannot answer is no lost unit.
 #[tokio::test(start_paused = true)]
 async fn units_refunded_during_an_outage_are_released_after_it() {

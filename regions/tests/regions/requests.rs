@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll::{Quota, error::Effect, limiter::Reserved, store::Source};
 use plimsoll_regions::RegionsConfig;
 use plimsoll_testing::policy;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::world::{Mood, Region, World, effect};
 
@@ -148,6 +148,18 @@ async fn a_peek_shows_what_is_left_of_share_and_pool() {
     assert!(!decision.is_allowed());
     let decision = west.limiter.peek(api.charge("alice", 3)).await.expect("a decision");
     assert!(decision.is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_parts_are_asked_at_the_same_time() {
+    let (world, api) = (World::new(2), policy("api", "10/min"));
+    let east = world.region(0);
+    let delay = Duration::from_millis(20);
+    east.store.delay(delay);
+    world.home.delay(delay);
+    let start = Instant::now();
+    assert_eq!(east.remaining(api.charge("alice", 0)).await, 7);
+    assert!(start.elapsed() < 2 * delay, "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

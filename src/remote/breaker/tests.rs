@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{
     BreakerConfig, CallOutcome,
-    machine::{Breaker, Permit},
+    breaker::{Breaker, Permit},
 };
 use crate::seed;
 

@@ -103,7 +103,6 @@ impl Fallback {
     /// Decides a check with one charge, the common case, without a copy of the charge and with one hash of the key
     /// (`benches/resilience.rs`: the breaker is open). Its units go into the backlog only if the store has
     /// certainly not charged them.
-    #[inline]
     fn acquire(&self, charge: &Charge<'_>, time: Timestamp, was_not_applied: bool) -> ChargeReply {
         let part;
         let share = match self.instances {
@@ -169,11 +168,11 @@ impl Fallback {
     /// left it were charged to the store, or may have been. They stay charged there, and in this process.
     pub(in crate::remote) fn refund(&self, receipt: &Receipt) -> StoreReply {
         let lines = receipt.lines().iter().map(|line| {
-            let (charge, units) = (&line.charge, line.units);
+            let charge = &line.charge;
             let units = if is_replayed(charge) {
-                self.backlog.remove(self.local.name(charge), units)
+                self.backlog.remove(self.local.name(charge), line.units)
             } else {
-                units
+                line.units
             };
             ReceiptLine::new(charge.share(self.instances), units, line.mark)
         });
