@@ -13,7 +13,7 @@ use crate::{
     error::{Effect, Error, ErrorKind},
     policy::{Charge, Charges},
     quota::Quota,
-    remote::{Call, Step},
+    remote::{Progress, WaitingCheck},
     telemetry,
 };
 
@@ -59,7 +59,7 @@ pub struct Check<'l, 'p> {
 enum CheckState<'p> {
     New(Charges<'p>),
     /// In a box, so that the future of an embedded check stays small.
-    Waiting(Box<Call<'p>>),
+    Waiting(Box<WaitingCheck<'p>>),
     Done,
 }
 
@@ -83,12 +83,12 @@ impl<'p> Future for Check<'_, 'p> {
         let Self { limiter, within, state } = &mut *self;
         if let CheckState::New(charges) = state {
             match limiter.begin(charges, *within) {
-                Ok(Step::Decided(reply)) => {
+                Ok(Progress::Decided(reply)) => {
                     let decision = reply.and_then(|reply| limiter.decide(charges, reply));
                     *state = CheckState::Done;
                     return Poll::Ready(decision);
                 }
-                Ok(Step::Waits(call)) => *state = CheckState::Waiting(Box::new(call)),
+                Ok(Progress::Waits(call)) => *state = CheckState::Waiting(Box::new(call)),
                 Err(error) => {
                     *state = CheckState::Done;
                     return Poll::Ready(Err(error));
@@ -113,22 +113,22 @@ impl Limiter {
         &self,
         charges: &mut Charges<'p>,
         within: Option<Duration>,
-    ) -> Result<Step<Call<'p>>, Error> {
+    ) -> Result<Progress<WaitingCheck<'p>>, Error> {
         charges.validate()?;
         Ok(match self.0.store.acquire(charges, within) {
-            Step::Decided(reply) => Step::Decided(reply),
-            Step::Waits(call) => Step::Waits(self.guard(call)),
+            Progress::Decided(reply) => Progress::Decided(reply),
+            Progress::Waits(call) => Progress::Waits(self.guard(call)),
         })
     }
 
     /// Wraps a check that takes units in flight, so that they are not lost if its caller stops waiting or is late.
-    fn guard<'p>(&self, call: Call<'p>) -> Call<'p> {
+    fn guard<'p>(&self, call: WaitingCheck<'p>) -> WaitingCheck<'p> {
         let quotas = call.charges().iter().map(Charge::quota);
         match quotas.filter(|quota| quota.is_concurrent()).map(Quota::window).min() {
             None => call,
             Some(expiry) => {
                 let latest = expiry / LATE_PER_EXPIRY;
-                Call::boxed(self.clone().check_in_time(call.into_owned(), latest))
+                WaitingCheck::boxed(self.clone().check_in_time(call.into_owned(), latest))
             }
         }
     }
@@ -151,9 +151,9 @@ impl Limiter {
     /// Returns an error if the store cannot answer, or if the charges are not valid.
     pub(super) async fn acquire(&self, charges: &Charges<'_>) -> Result<StoreReply, Error> {
         let call = match self.begin(&mut charges.clone(), None)? {
-            Step::Decided(reply) => return reply,
+            Progress::Decided(reply) => return reply,
             // In a box, because many requests may wait for their turn, each with this future.
-            Step::Waits(call) => Box::new(call),
+            Progress::Waits(call) => Box::new(call),
         };
         call.await.1
     }
@@ -167,8 +167,8 @@ impl Limiter {
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         match self.begin(&mut charges, None)? {
-            Step::Decided(reply) => self.decide(&mut charges, reply?),
-            Step::Waits(_) => {
+            Progress::Decided(reply) => self.decide(&mut charges, reply?),
+            Progress::Waits(_) => {
                 let message = "the store says that it is embedded, but its answer is not ready";
                 Err(Error::new(ErrorKind::Protocol, message).with_effect(Effect::Unknown))
             }

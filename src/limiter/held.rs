@@ -11,7 +11,7 @@ use tokio::{runtime::Handle, time::Instant};
 use super::{Limiter, in_flight::HeldId};
 use crate::{
     decision::{Decision, Receipt, Source},
-    remote::{Answered, Call, Step},
+    remote::{Answered, Progress, WaitingCheck},
     runtime::runtime_with_timer,
 };
 
@@ -54,7 +54,7 @@ impl Limiter {
     /// the check is made again: they may have expired, because the runtime of the caller was not polled.
     pub(super) async fn check_in_time(
         self,
-        mut call: Call<'static>,
+        mut call: WaitingCheck<'static>,
         latest: Duration,
     ) -> Answered<'static> {
         let mut checks = 1;
@@ -74,8 +74,8 @@ impl Limiter {
                 return (charges, Err(error));
             }
             match self.0.store.acquire(&mut charges, None) {
-                Step::Decided(reply) => return (charges, reply),
-                Step::Waits(again) => call = again,
+                Progress::Decided(reply) => return (charges, reply),
+                Progress::Waits(again) => call = again,
             }
             checks += 1;
         }
@@ -89,7 +89,7 @@ struct AwaitedCheck {
     /// The runtime of the task.
     runtime: Option<Handle>,
     /// `None` once it has ended.
-    call: Option<Call<'static>>,
+    call: Option<WaitingCheck<'static>>,
 }
 
 impl Future for AwaitedCheck {

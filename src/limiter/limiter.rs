@@ -15,7 +15,7 @@ use crate::{
     memory::{MemoryConfig, MemoryStore},
     policy::{Charge, Charges, OnFailure},
     quota::Quota,
-    remote::{Call, Pipeline, Resilience, Step},
+    remote::{Pipeline, Progress, Resilience, WaitingCheck},
     runtime::RunningFlag,
     store::{Answer, NodeId, Request, Status, Store},
     telemetry,
@@ -531,9 +531,9 @@ impl LimiterStore {
         &self,
         charges: &mut Charges<'p>,
         within: Option<Duration>,
-    ) -> Step<Call<'p>> {
+    ) -> Progress<WaitingCheck<'p>> {
         match self {
-            Self::Memory(store) => Step::Decided(Ok(store.acquire(charges))),
+            Self::Memory(store) => Progress::Decided(Ok(store.acquire(charges))),
             Self::Other(pipeline) => pipeline.acquire(charges, within),
         }
     }

@@ -22,7 +22,7 @@ use crate::{
     limiter::Limiter,
     outcome::{BodySettlement, DenialBody, Settlement},
     policy::{Charges, FailurePolicy},
-    remote::{Call, Step},
+    remote::{Progress, WaitingCheck},
     rule::{RequestCharges, RequestFn, ResponseHooks, Rules, route},
     telemetry::{self, Announcement, FirstRequests},
 };
@@ -72,7 +72,7 @@ pub(super) enum Admission {
 #[expect(clippy::large_enum_variant, reason = "it is in the box of the call that waits for it")]
 pub(super) enum PendingDecision {
     /// A request to a remote store is in flight.
-    Checking { call: Call<'static>, hooks: ResponseHooks },
+    Checking { call: WaitingCheck<'static>, hooks: ResponseHooks },
     /// The request waits for its turn.
     Delayed { decision: DelayedDecision, policy: FailurePolicy, hooks: ResponseHooks },
 }
@@ -131,10 +131,10 @@ impl Decider {
             return FirstStep::Pending(self.delay(charges.into_owned(), hooks));
         }
         match self.limiter.begin(&mut charges, None) {
-            Ok(Step::Decided(reply)) => {
+            Ok(Progress::Decided(reply)) => {
                 FirstStep::Decided(self.judge(charges, hooks, reply, parts))
             }
-            Ok(Step::Waits(call)) => {
+            Ok(Progress::Waits(call)) => {
                 FirstStep::Pending(PendingDecision::Checking { call: call.into_owned(), hooks })
             }
             Err(error) => FirstStep::Decided(self.fail(charges.failure_policy(), &error, parts)),
