@@ -13,7 +13,7 @@ use crate::{patient, policy};
 
 type Limited = BoxCloneSyncService<Request<()>, u16, Infallible>;
 
-/// Opens all connections with the requests of some clients. Then it makes those of the walk.
+/// Opens all connections with the requests of some clients, and then makes the requests of the walk.
 #[test]
 #[ignore = "a role: ./scripts/walk starts it"]
 fn requests() {
