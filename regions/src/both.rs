@@ -117,7 +117,7 @@ impl Both {
             Some(Ok(_)) => Effect::Applied,
             Some(Err(error)) => error.effect(),
         };
-        let effect = error.effect().and(other);
+        let effect = error.effect().max(other);
         error.with_effect(effect)
     }
 }

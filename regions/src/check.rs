@@ -98,7 +98,7 @@ impl DividedCheck {
             Part::Pool => {
                 let waiting = self.lines.iter().filter(|line| line.binds(part));
                 let reactions = waiting.map(|line| line.charge.on_failure());
-                reactions.fold(OnFailure::Allow, OnFailure::stricter)
+                reactions.max().unwrap_or(OnFailure::Allow)
             }
         }
     }
@@ -192,7 +192,7 @@ impl DividedCheck {
                 Ok(refunded) => refunded.as_ref().map_or_else(Error::effect, |_| Effect::None),
                 Err(_) => Effect::Unknown,
             };
-            let effect = of_refunds.and(error.effect());
+            let effect = of_refunds.max(error.effect());
             let _ = caller.send(Err(error.with_effect(effect)));
             if let Err(refunds) = refunded {
                 drop(refunds.await);
@@ -285,7 +285,7 @@ async fn refund(share: Option<Answer>, pool: Option<Answer>) -> Result<StoreRepl
             Effect::None => Effect::Applied,
             Effect::Unknown | Effect::Applied => Effect::Unknown,
         };
-        let effect = failed.as_ref().map_or(Effect::None, Error::effect).and(stays);
+        let effect = failed.as_ref().map_or(Effect::None, Error::effect).max(stays);
         failed = Some(error.with_effect(effect));
     }
     failed.map_or_else(|| Ok(StoreReply::new(Timestamp::default(), Source::Shared, [])), Err)

@@ -160,9 +160,14 @@ impl DividedLine {
             } else {
                 Verdict::OverCapacity
             };
-            let limit = self.charge.quota().capacity();
-            let standing = Standing::new(limit, 0, UNKNOWN_WAIT, UNKNOWN_WAIT, Some(UNKNOWN_WAIT));
-            self.pool = Some(ChargeReply::new(verdict, 0, standing, Mark::default()));
+            let standing = Standing {
+                limit: self.charge.quota().capacity(),
+                remaining: 0,
+                next_after: UNKNOWN_WAIT,
+                reset_after: UNKNOWN_WAIT,
+                retry_after: Some(UNKNOWN_WAIT),
+            };
+            self.pool = Some(ChargeReply { verdict, units: 0, standing, mark: Mark::default() });
         }
     }
 
@@ -211,7 +216,7 @@ impl DividedLine {
             None => None,
         };
         let (units, mark) = paid.unwrap_or_default();
-        ChargeReply::new(verdict, units, self.standing(verdict), mark)
+        ChargeReply { verdict, units, standing: self.standing(verdict), mark }
     }
 
     /// Returns the best verdict of a part. A part that has not replied is as good as its quota.
@@ -232,36 +237,28 @@ impl DividedLine {
     /// the whole quota, or of the share of the fallback if it alone has decided.
     fn standing(&self, verdict: Verdict) -> Standing {
         let limit = match (self.share, self.pool) {
-            (Some(share), None) if self.has_fallen_back => share.standing.limit(),
+            (Some(share), None) if self.has_fallen_back => share.standing.limit,
             _ => self.charge.quota().capacity(),
         };
         let replies = [self.share, self.pool].into_iter().flatten();
         let standings = replies.map(|reply| reply.standing);
-        if standings.clone().next().is_none() {
-            return Standing::new(limit, limit, Duration::ZERO, Duration::ZERO, None);
-        }
-        let waits = standings.clone().filter_map(|standing| standing.retry_after());
-        let growth = standings.clone().map(|it| it.next_after()).filter(|it| !it.is_zero());
-        let resets = standings.clone().map(|standing| standing.reset_after());
-        Standing::new(
+        let waits = standings.clone().filter_map(|standing| standing.retry_after);
+        let growth = standings.clone().map(|it| it.next_after).filter(|it| !it.is_zero());
+        let resets = standings.clone().map(|standing| standing.reset_after);
+        let remaining = standings.map(|standing| standing.remaining);
+        Standing {
             limit,
-            standings.map(|standing| standing.remaining()).sum(),
-            growth.min().unwrap_or_default(),
-            resets.max().unwrap_or_default(),
-            (verdict == Verdict::Refused).then(|| waits.min().unwrap_or(UNKNOWN_WAIT)),
-        )
+            remaining: remaining.reduce(u64::saturating_add).unwrap_or(limit),
+            next_after: growth.min().unwrap_or_default(),
+            reset_after: resets.max().unwrap_or_default(),
+            retry_after: (verdict == Verdict::Refused).then(|| waits.min().unwrap_or(UNKNOWN_WAIT)),
+        }
     }
 }
 
 /// Returns the reply to the same charge in a check that spends nothing.
 fn unspent(spent: ChargeReply) -> ChargeReply {
-    let before = spent.standing;
-    let standing = Standing::new(
-        before.limit(),
-        before.remaining().saturating_add(spent.units).min(before.limit()),
-        before.next_after(),
-        before.reset_after(),
-        before.retry_after(),
-    );
-    ChargeReply::new(spent.verdict, 0, standing, Mark::default())
+    let mut standing = spent.standing;
+    standing.remaining = standing.remaining.saturating_add(spent.units).min(standing.limit);
+    ChargeReply { units: 0, standing, mark: Mark::default(), ..spent }
 }

@@ -67,7 +67,7 @@ impl Force {
         let before = if is_first { Effect::None } else { Effect::Applied };
         let forced = self.force().await;
         forced.map_err(|error| {
-            let effect = before.and(error.effect());
+            let effect = before.max(error.effect());
             error.with_effect(effect)
         })
     }

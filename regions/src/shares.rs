@@ -64,7 +64,7 @@ impl Shares {
 
 /// Returns a quota of `units` with the window and the lease of `whole`.
 fn part(whole: &Quota, units: u64, algorithm: Algorithm) -> Option<Quota> {
-    let part = Quota::new_with_algorithm(units, whole.window(), algorithm).ok()?;
+    let part = Quota::new(units, whole.window(), algorithm).ok()?;
     match whole.lease() {
         None => Some(part),
         Some(lease) => part.leased(lease).ok(),
@@ -146,7 +146,7 @@ mod tests {
         (limit, window, algorithm, lease).prop_filter_map(
             "not valid",
             |(limit, window, algorithm, lease)| {
-                let quota = Quota::new_with_algorithm(limit, window, algorithm).ok()?;
+                let quota = Quota::new(limit, window, algorithm).ok()?;
                 Some(lease.and_then(|lease| quota.leased(lease).ok()).unwrap_or(quota))
             },
         )

@@ -165,23 +165,21 @@ impl Decider {
     /// units, too. `sum` is the index of a charge that adds up the charges of two rules. After the first requests, it
     /// reads only one atomic.
     fn find_second_charge(&self, charges: &Charges<'_>, sum: Option<usize>, parts: &mut Parts) {
-        let requests = &self.first_requests;
-        if !requests.is_active() {
+        if self.first_requests.count().is_none() {
             return;
         }
-        requests.count();
-        if let Some(charge) = sum.and_then(|index| charges.get(index)) {
-            requests.end();
-            return telemetry::charged_twice(charge.policy().name());
-        }
+        let mut second = sum.and_then(|index| charges.get(index));
         let charged = parts.extensions.get_or_insert_default::<Charged>();
         for charge in charges.iter().filter(|charge| charge.cost() > 0) {
             let line = (self.limiter.id(), charge.policy().id(), *charge.key());
             if charged.0.contains(&line) {
-                requests.end();
-                return telemetry::charged_twice(charge.policy().name());
+                second.get_or_insert(charge);
             }
             charged.0.push(line);
+        }
+        if let Some(charge) = second {
+            self.first_requests.end();
+            telemetry::charged_twice(charge.policy().name());
         }
     }
 

@@ -7,7 +7,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
 
 use crate::{
-    clock::Timestamp,
+    clock::{Timestamp, micros_up},
     decision::{Decision, Denied, Outcome, Outcomes, Standing},
     policy::Policy,
     quota::Quota,
@@ -254,7 +254,8 @@ impl XRateLimit {
         let standing = outcome.standing();
         // Units in flight come back when work ends, which is not known.
         let is_estimate = outcome.charge().quota().is_concurrent();
-        let reset_after = standing.reset_after.min(if is_estimate { 1_000_000 } else { u64::MAX });
+        let reset_after =
+            micros_up(standing.reset_after).min(if is_estimate { 1_000_000 } else { u64::MAX });
         let reset = match reset {
             ResetFormat::Seconds if reset_after == 0 => 0,
             ResetFormat::Seconds => whole_seconds(reset_after),
@@ -510,7 +511,7 @@ pub(super) fn with_jitter(seconds: u64, jitter: Duration) -> u64 {
 /// Returns the effective window in whole seconds: the time in which the client can use no more
 /// units than remain.
 fn window_seconds(standing: &Standing) -> u64 {
-    (standing.next_after / 1_000_000).max(1)
+    (micros_up(standing.next_after) / 1_000_000).max(1)
 }
 
 /// Rounds microseconds up to whole seconds, at least 1.

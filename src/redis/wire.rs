@@ -5,7 +5,7 @@
 //! the part in braces decides the slot. So the standings of a key under all policies share a slot, and so do
 //! all keys with the same [tag](Key::tagged).
 
-use std::{borrow::Cow, io::Write};
+use std::{borrow::Cow, io::Write, time::Duration};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use redis::{Cmd, RedisWrite, Value};
@@ -344,9 +344,9 @@ fn parse_charge(operation: Operation, charge: &WireCharge, bytes: &[u8]) -> Opti
         standing: Standing {
             limit: capacity,
             remaining,
-            next_after,
-            reset_after,
-            retry_after: (verdict == Verdict::Refused).then_some(retry_after),
+            next_after: Duration::from_micros(next_after),
+            reset_after: Duration::from_micros(reset_after),
+            retry_after: (verdict == Verdict::Refused).then(|| Duration::from_micros(retry_after)),
         },
         mark: Mark(mark),
     })

@@ -120,7 +120,7 @@ fn with_costs(rule: Rule, spec: &RuleSpec) -> Rule {
     };
     match routes.is_empty() {
         true => rule.cost(by_method),
-        false => rule.cost(cost::by_route_or_else(routes, by_method)),
+        false => rule.cost(cost::by_route(routes, by_method)),
     }
 }
 

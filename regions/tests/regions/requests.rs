@@ -233,5 +233,5 @@ async fn the_quota_of_a_key_is_divided() {
         [world.region(0).drain(&api, "alice").await, world.region(1).drain(&api, "alice").await];
     assert_eq!(admitted, [7, 3], "3 of each share, and 4 of the pool");
     let denial = world.region(1).denial(api.charge("alice", 1)).await;
-    assert_eq!(denial.binding().expect("one charge").standing().limit(), 10);
+    assert_eq!(denial.binding().expect("one charge").standing().limit, 10);
 }

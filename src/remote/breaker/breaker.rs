@@ -1,5 +1,5 @@
-//! The circuit breaker of one node: a state machine without clock, store or locks, and a lock around it, so that
-//! calls on many threads share it.
+//! The circuit breaker of one node and its settings: a state machine without clock, store or locks, and a lock around
+//! it, so that calls on many threads share it.
 
 use std::{
     sync::{
@@ -11,7 +11,6 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::BreakerConfig;
 use crate::{
     decision::StoreReply,
     error::{Error, ErrorKind},
@@ -21,6 +20,61 @@ use crate::{
     sync::Mutex,
     telemetry,
 };
+
+/// The settings of the circuit breaker around a [`Store`](crate::store::Store). In a Redis cluster,
+/// each node has a breaker with these settings.
+///
+/// - **Closed**, the first state: every call goes to the store. The breaker opens when
+///   [`consecutive`](Self::consecutive) calls fail without a success in between, or when
+///   [`failures_percent`](Self::failures_percent) of the calls of a [`window`](Self::window) have failed.
+/// - **Open**: no call goes to the store. A background task probes the store every
+///   [`open`](Self::open). The breaker closes with the first probe that succeeds.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use plimsoll::{Resilience, resilience::BreakerConfig};
+///
+/// let open = Duration::from_secs(2);
+/// let breaker = BreakerConfig { consecutive: 5, open, ..BreakerConfig::default() };
+/// let resilience = Resilience::default().breaker(breaker);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BreakerConfig {
+    /// The time after which the calls are counted anew for [`failures_percent`](Self::failures_percent). The
+    /// default is 10 s.
+    pub window: Duration,
+    /// The minimum number of calls of a window from which on [`failures_percent`](Self::failures_percent) applies.
+    /// The default is 10.
+    pub min_calls: u32,
+    /// The share of failed and slow calls, in percent, at which the breaker opens. A value above 100 counts as 100.
+    /// The default is 50.
+    pub failures_percent: u32,
+    /// The number of consecutive failed or slow calls that opens the breaker. The default is 10, and 0 counts as 1.
+    ///
+    /// Calls that fail together count as one failure, because a single pause of the store fails all of
+    /// them.
+    pub consecutive: u32,
+    /// The duration from which on a call is slow, which counts as failed. The default is 40 ms.
+    pub slow: Duration,
+    /// The time between two probes while the breaker is open. Up to 10% is added at random each time. The default
+    /// is 500 ms.
+    pub open: Duration,
+}
+
+impl Default for BreakerConfig {
+    fn default() -> Self {
+        Self {
+            window: Duration::from_secs(10),
+            min_calls: 10,
+            failures_percent: 50,
+            consecutive: 10,
+            slow: Duration::from_millis(40),
+            open: Duration::from_millis(500),
+        }
+    }
+}
 
 /// The circuit breaker of one node of a store, which calls on many threads share.
 ///
@@ -328,7 +382,7 @@ impl Breaker {
             self.last_failure = now;
         }
         let Window { calls, failures, .. } = self.window;
-        let percent = u64::from(self.config.failures_percent);
+        let percent = u64::from(self.config.failures_percent.min(100));
         let has_too_many = u64::from(failures) * 100 >= u64::from(calls) * percent;
         self.consecutive >= self.config.consecutive
             || calls >= self.config.min_calls && has_too_many

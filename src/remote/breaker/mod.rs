@@ -6,11 +6,10 @@
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod breaker;
 mod breakers;
-mod config;
 #[cfg(test)]
 mod tests;
 
-pub use self::config::BreakerConfig;
+pub use self::breaker::BreakerConfig;
 pub(super) use self::{
     breaker::{CallOutcome, SharedBreaker},
     breakers::{Breakers, NodePermit, Permits},

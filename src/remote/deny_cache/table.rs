@@ -5,13 +5,17 @@
 //! fixed time. One reply therefore implies the next ones exactly, until the next unit returns. If a reply is
 //! not implied exactly, the store is asked.
 
-use std::sync::{
-    MutexGuard,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use super::super::fingerprint::{Fingerprint, FingerprintSecret};
 use crate::{
+    clock::micros_up,
     decision::{ChargeReply, Mark, Standing, Verdict},
     policy::Charge,
     quota::Quota,
@@ -211,7 +215,9 @@ impl CachedDenial {
         (asked_at, latency): (u64, u64),
         store_time: u64,
     ) -> Option<Self> {
-        let Standing { limit, remaining, next_after, reset_after, retry_after } = *standing;
+        let Standing { limit, remaining, .. } = *standing;
+        let next_after = micros_up(standing.next_after);
+        let reset_after = micros_up(standing.reset_after);
         let full = remaining == limit;
         let ordered = 0 < next_after && next_after <= reset_after && remaining < limit;
         // A shared store may count a leased quota in another way.
@@ -219,8 +225,9 @@ impl CachedDenial {
         if !capacities.contains(&limit) || !(full || ordered) {
             return None;
         }
-        let refused =
-            retry_after.map(|wait| Refused { cost, free_at: asked_at.saturating_add(wait) });
+        let refused = standing
+            .retry_after
+            .map(|wait| Refused { cost, free_at: asked_at.saturating_add(micros_up(wait)) });
         Some(Self {
             asked_at,
             latency,
@@ -272,8 +279,8 @@ impl CachedDenial {
 
     /// Returns the wait at `now` until units return that the entry expects at `at`. The wait includes
     /// the latency of the reply, because the store may return them that much later.
-    fn wait(&self, at: u64, now: u64) -> u64 {
-        (at - now).saturating_add(self.latency)
+    fn wait(&self, at: u64, now: u64) -> Duration {
+        Duration::from_micros((at - now).saturating_add(self.latency))
     }
 
     /// Returns the time at which `cost` units are free, which is more than remain. Returns `None` if the entry

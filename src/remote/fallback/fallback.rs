@@ -3,7 +3,7 @@
 //! The [`OnFailure`] of each charge says what happens to the charge. The units that this process
 //! admits go into the [`Backlog`], and are charged to the store when it answers again.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -38,8 +38,8 @@ pub(in crate::remote) enum Cause {
     Failed(Error),
 }
 
-/// The wait in a denial if the real wait is not known, in microseconds.
-const UNKNOWN_WAIT_MICROS: u64 = 1_000_000;
+/// The wait in a denial if the real wait is not known.
+const UNKNOWN_WAIT: Duration = Duration::from_secs(1);
 
 impl Fallback {
     pub(in crate::remote) fn new(memory: MemoryConfig, instances: u32) -> Self {
@@ -244,7 +244,7 @@ fn judge_share(charge: &Charge<'_>, share: &Charge<'_>, reply: &mut ChargeReply)
     if reply.verdict == Verdict::OverCapacity && charge.cost() <= charge.quota().capacity() {
         debug_assert!(share.quota().capacity() < charge.cost());
         reply.verdict = Verdict::Refused;
-        let wait = UNKNOWN_WAIT_MICROS.max(reply.standing.next_after);
+        let wait = UNKNOWN_WAIT.max(reply.standing.next_after);
         reply.standing.retry_after = Some(wait);
     }
 }

@@ -84,7 +84,7 @@ impl Leases {
         then(answer, move |reply| {
             // The units of the other lines are back in the stock.
             let reply = reply.map_err(|error| {
-                let effect = error.effect().and(Effect::Applied);
+                let effect = error.effect().max(Effect::Applied);
                 error.with_effect(effect)
             })?;
             let mut rest = reply.charges.into_iter();

@@ -18,7 +18,7 @@ use super::{
     grants::{Grant, Grants, Leftovers, Taken},
 };
 use crate::{
-    clock::Timestamp,
+    clock::{Timestamp, micros_up},
     decision::{ChargeReply, Mark, Standing},
     quota::Quota,
 };
@@ -248,7 +248,7 @@ impl Stock {
         if self.end_renewal(request) {
             self.record(request.sent_at, time, standing);
             if standing.remaining < request.mean_cost {
-                let wait = standing.next_after.max(self.refresh / 4).min(self.refresh);
+                let wait = micros_up(standing.next_after).max(self.refresh / 4).min(self.refresh);
                 self.next_renewal_at = request.sent_at.saturating_add(wait);
             }
         }
@@ -342,9 +342,10 @@ impl Stock {
         let elapsed = now.saturating_sub(sent_at);
         let time = Timestamp::from_micros(time.as_micros().saturating_add(elapsed));
         let remaining = standing.remaining.saturating_add(self.units_at(now)).min(standing.limit);
+        let elapsed = Duration::from_micros(elapsed);
         // Units may have returned since. Their number is not known, so the wait for the next one
         // is the shortest possible.
-        let least = u64::from(standing.next_after > 0);
+        let least = standing.next_after.min(Duration::from_micros(1));
         let next_after = standing.next_after.saturating_sub(elapsed).max(least);
         let reset_after = standing.reset_after.saturating_sub(elapsed).max(next_after);
         (time, Standing { remaining, next_after, reset_after, retry_after: None, ..standing })
