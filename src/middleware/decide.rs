@@ -165,7 +165,9 @@ impl Decider {
     /// units, too. `sum` is the index of a charge that adds up the charges of two rules. After the first requests, it
     /// reads only one atomic.
     fn find_second_charge(&self, charges: &Charges<'_>, sum: Option<usize>, parts: &mut Parts) {
-        let Some(_) = self.first_requests.count() else { return };
+        if self.first_requests.count().is_none() {
+            return;
+        }
         let mut second = sum.and_then(|index| charges.get(index));
         let charged = parts.extensions.get_or_insert_default::<Charged>();
         for charge in charges.iter().filter(|charge| charge.cost() > 0) {
