@@ -202,6 +202,12 @@ impl<const FADE: u64> StateMachine for Periods<FADE> {
         Mark([start, Carried::of(&self.carried).generation(start), 0])
     }
 
+    /// A single unit of a period that fades out weighs as a whole one to the end of the next period.
+    fn returned_at(quota: &Quota, time: u64) -> Option<u64> {
+        let window = quota.window_micros();
+        (FADE == 0 || quota.limit() == 1).then(|| next_edge(time, window) + FADE * window)
+    }
+
     fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
         let (current, previous) = (numbers.next(MAX_COUNT)?, numbers.next(MAX_COUNT)?);
         let (window, last_charge) = (numbers.next(MAX_WINDOW)?, numbers.next(MAX_NUMBER)?);

@@ -226,6 +226,11 @@ impl StateMachine for Ring {
         Mark([self.push(trailing, units, budget), 0, 0])
     }
 
+    fn returned_at(quota: &Quota, time: u64) -> Option<u64> {
+        let window = quota.window_micros();
+        Some(rounded_up(window, edges(quota), time) + window)
+    }
+
     fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
         PackedLog::read_all(numbers).map(Self)
     }
@@ -238,11 +243,6 @@ fn edges(quota: &Quota) -> u64 {
         _ if quota.limit() > RECORDS && quota.window_micros() > RECORDS => RECORDS,
         _ => 0,
     }
-}
-
-/// Returns the stamp of a charge at `time`.
-pub(super) fn stamp(quota: &Quota, time: u64) -> u64 {
-    rounded_up(quota.window_micros(), edges(quota), time)
 }
 
 fn rounded_up(window: u64, edges: u64, time: u64) -> u64 {

@@ -157,6 +157,10 @@ impl StateMachine for TokenBucket {
         Mark([anchor, debt, credit])
     }
 
+    fn returned_at(_: &Quota, _: u64) -> Option<u64> {
+        None
+    }
+
     fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
         let (debt, credit) = (numbers.next(MAX_NUMBER)?, numbers.next(MAX_WINDOW)?);
         let (anchor, limit) = (numbers.next(MAX_NUMBER)?, numbers.next(Quota::MAX_LIMIT)?);
