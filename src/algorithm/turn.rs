@@ -44,7 +44,8 @@ impl Ahead {
         reaching: impl Fn(u64) -> u64,
     ) -> Self {
         let total = before.saturating_add(cost);
-        let (mut first, mut chain) = (total, 0);
+        let mut first = total;
+        let mut chain = 0;
         while first > quota.capacity() && returns_at_once(quota) && chain < MAX_CHAIN {
             let needed = first - quota.capacity();
             // A cost over the capacity is from a larger quota of the key.
@@ -106,7 +107,8 @@ impl Ahead {
         standing: &Standing,
         wait: u64,
     ) -> u64 {
-        let (limit, window) = (quota.limit(), quota.window_micros());
+        let limit = quota.limit();
+        let window = quota.window_micros();
         let asked = self.units_to_ask(quota);
         let rest = next_edge(time.as_micros(), window) - time.as_micros();
         let is_blocked = wait > rest + window;
@@ -131,7 +133,8 @@ impl Ahead {
         }
         // From then on, each period admits all units but one.
         let each = limit - 1;
-        let (periods, units) = ((next - 1) / each, (next - 1) % each);
+        let periods = (next - 1) / each;
+        let units = (next - 1) % each;
         let within = window - mul_div(each - units, window, each);
         periods.saturating_mul(window).saturating_add(rest + within)
     }
