@@ -16,7 +16,7 @@ async fn a_check_is_one_command() {
             .expect("a store"),
         plimsoll::Resilience::none(),
     );
-    let each = each_quota("1000/h", 4, 9);
+    let each = each_quota("9/400d", 4, 9);
     let policies: Vec<Policy> =
         (0..8).map(|it| policy(&format!("p{it}"), &each[it % each.len()].0)).collect();
     let charges = |count: usize, key: &'static str| -> Vec<Charge<'_>> {
