@@ -96,12 +96,11 @@ pub async fn a_refund_and_a_settlement_are_under_the_key_quota(fixture: Fixture)
 
 pub async fn a_settlement_keeps_the_window_of_the_key_quota(fixture: Fixture) {
     fixture.set(START);
-    let algorithms =
-        ["", "sliding-buckets(4)", "sliding-counter", "token-bucket(10)", "fixed-window"];
-    for (index, algorithm) in algorithms.into_iter().enumerate() {
+    for (index, each) in each_algorithm(10).iter().enumerate() {
+        let algorithm = each.quota().algorithm();
         fixture.set(START);
-        let policy = policy(&format!("p{index}"), format!("10/100ms {algorithm}").trim());
-        set(&policy, "acme", format!("10/10000s {algorithm}").trim().parse().expect("valid"));
+        let policy = policy(&format!("p{index}"), &format!("10/100ms {algorithm}"));
+        set(&policy, "acme", format!("10/10000s {algorithm}").parse().expect("valid"));
         assert!(admits(&fixture, policy.charge("acme", 4)).await);
         let held = hold(&fixture.limiter, policy.charge("acme", 1)).await;
         held.settle(3).await.expect("an answer");

@@ -3,7 +3,7 @@
 use plimsoll::{Policy, Quota};
 
 use super::{
-    checks::{START, check, remaining},
+    checks::{START, check, each_algorithm, remaining},
     leases::counts,
 };
 use crate::{Fixture, hold, policy};
@@ -28,15 +28,11 @@ pub async fn a_leased_quota_is_counted_for_longer(fixture: Fixture) {
 
 /// Refunds, settlements and penalties find the state as it was counted.
 pub async fn what_a_leased_quota_has_spent_is_refunded(fixture: Fixture) {
-    for (algorithm, capacity) in [
-        ("sliding-log", 10),
-        ("sliding-buckets(5)", 10),
-        ("sliding-counter", 10),
-        ("token-bucket(10)", 9),
-        ("fixed-window", 10),
-    ] {
+    for each in &each_algorithm(10) {
+        let algorithm = each.quota().algorithm();
         let text = format!("10/10s {algorithm} leased(1s)");
-        let policy = policy(algorithm.split('(').next().expect("a name"), &text);
+        let policy = policy(algorithm.name(), &text);
+        let capacity = policy.quota().counted().capacity();
         fixture.set(START);
         let [first, second] =
             [3, 2].map(|units| hold(&fixture.limiter, policy.charge("alice", units)));

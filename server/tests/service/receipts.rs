@@ -27,13 +27,7 @@ fn refund(service: &Service, receipt: &str) -> u16 {
 
 #[test]
 fn units_are_refunded_once_under_each_algorithm() {
-    let algorithms = [
-        "sliding-log",
-        "sliding-buckets(10)",
-        "sliding-counter",
-        "token-bucket(100)",
-        "fixed-window",
-    ];
+    let algorithms = plimsoll_testing::algorithms::each(10, 100);
     let policies: Vec<_> =
         (0..algorithms.len()).map(|i| format!("p{i} = '100/h {}'", algorithms[i])).collect();
     let (service, _folder) = start_with_limits(&format!("[policies]\n{}", policies.join("\n")));
