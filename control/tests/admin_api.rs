@@ -24,7 +24,7 @@ use plimsoll::{
     store::{Answer, Request as StoreRequest, Store},
 };
 use plimsoll_control::{
-    Config, KeyType, NewOverride, Offenders, Origin, OverrideKind, Overrides, Registry,
+    Config, KeyType, Offenders, Origin, Override, OverrideKind, Overrides, Registry,
     admin::{self, Access, AdminConfig, Operator, Role},
 };
 use plimsoll_testing::servers::{self, Server};
@@ -795,16 +795,10 @@ async fn a_body_without_an_end_is_given_up() {
 async fn ten_thousand_overrides_are_listed_and_one_more_is_refused() {
     let service = service();
     for key in 0..Overrides::MAX {
-        let new = NewOverride {
-            policy: "demo".into(),
-            key: Some(format!("key-{key}")),
-            kind: OverrideKind::Quota("9/min".parse().unwrap()),
-            until: None,
-            by: "alice".into(),
-            reason: "many".into(),
-            version: None,
-        };
-        service.overrides.set(new).await.unwrap();
+        let kind = OverrideKind::Quota("9/min".parse().unwrap());
+        let mut new = Override::new("demo", kind, "alice", "many");
+        new.key = Some(format!("key-{key}"));
+        service.overrides.set(new, None).await.unwrap();
     }
     assert_eq!(service.get("overrides").await.as_array().unwrap().len(), Overrides::MAX);
     let one_more = json!({ "policy": "demo", "key": "x", "quota": "9/min", "reason": "x" });

@@ -60,9 +60,17 @@ impl OverrideError {
         Self::Invalid { field, value: value.into(), allowed: allowed.into() }
     }
 
-    /// Returns whether the change may have been made.
-    pub(super) fn may_apply(&self) -> bool {
-        matches!(self, Self::Unavailable { may_apply: true, .. })
+    /// Returns the error of a change that was not sent to Redis.
+    pub(super) fn not_sent(message: &str) -> Self {
+        Self::Unavailable { message: message.into(), may_apply: false }
+    }
+
+    /// Returns the reason for which the overrides are not known.
+    pub(super) fn cause(&self) -> String {
+        match self {
+            Self::Unavailable { message, .. } => format!("Redis does not answer: {message}"),
+            error => error.to_string(),
+        }
     }
 
     /// Returns the error of an override that would have ended already.

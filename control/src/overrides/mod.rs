@@ -17,7 +17,7 @@ pub(crate) use self::entry::{digest, redacted};
 pub use self::{
     audit::{AuditAction, AuditEntry},
     config::OverridesConfig,
-    entry::{Change, NewOverride, Override, OverrideKind},
+    entry::{Change, Override, OverrideKind},
     error::OverrideError,
     overrides::{Overrides, OverridesStatus},
 };

@@ -11,7 +11,7 @@ use super::{
     overrides::{Changed, changed, whose},
 };
 use crate::{
-    AuditAction, AuditEntry, NewOverride, OverrideError, OverrideKind, Registered,
+    AuditAction, AuditEntry, Override, OverrideError, OverrideKind, Registered,
     admin::{Operator, config::Admin},
     web::Problem,
 };
@@ -83,16 +83,13 @@ pub(in crate::admin) async fn block(
     Change(block): Change<Block>,
 ) -> Result<Changed, Problem> {
     let Block { policy, key, reason, until, version } = block;
-    let change = admin.overrides.set(NewOverride {
-        policy: policy.clone(),
+    let new = Override {
         key: Some(key.clone()),
-        kind: OverrideKind::Block,
         until: until.map(|End(time)| time),
-        by: operator.name().into(),
-        reason,
-        version,
-    });
-    Ok(changed(&policy, Some(&key), &change.await?))
+        ..Override::new(&policy, OverrideKind::Block, operator.name(), &reason)
+    };
+    let change = admin.overrides.set(new, version).await?;
+    Ok(changed(&policy, Some(&key), &change))
 }
 
 /// Lifts a block.
@@ -124,7 +121,7 @@ impl<'a> Valid<'a> {
         action: AuditAction,
     ) -> Result<Self, Problem> {
         let whose = whose(&policy, Some(&key));
-        let entry = AuditEntry::new(action, policy, operator.name(), reason);
+        let entry = AuditEntry::new(action, &policy, operator.name(), &reason);
         let entry = AuditEntry { key: Some(key), ..entry };
         let (registered, key) = admin.overrides.check(&entry)?;
         let key = key.unwrap_or(Key::ANONYMOUS);

@@ -12,7 +12,7 @@ use super::{
     lookup,
 };
 use crate::{
-    NewOverride, Override, OverrideKind, Registered,
+    Override, OverrideKind, Registered,
     admin::{Operator, config::Admin, problem::capitalized},
     web::Problem,
 };
@@ -61,17 +61,14 @@ pub(in crate::admin) async fn set_override(
             )
         })?),
     };
-    let (policy, key) = (set.policy.clone(), set.key);
-    let change = admin.overrides.set(NewOverride {
-        policy: set.policy,
+    let Set { policy, key, reason, until, version, .. } = set;
+    let new = Override {
         key: key.clone(),
-        kind,
-        until: set.until.map(|End(time)| time),
-        by: operator.name().into(),
-        reason: set.reason,
-        version: set.version,
-    });
-    Ok(changed(&policy, key.as_deref(), &change.await?))
+        until: until.map(|End(time)| time),
+        ..Override::new(&policy, kind, operator.name(), &reason)
+    };
+    let change = admin.overrides.set(new, version).await?;
+    Ok(changed(&policy, key.as_deref(), &change))
 }
 
 /// Returns the [problem](Problem) of a policy that stays on, because no rule asks whether it is switched off.
