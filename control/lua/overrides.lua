@@ -16,7 +16,8 @@ local version = redis.call('HGET', entries, ':version') or '0'
 -- The time for which a change is known to be made, in milliseconds.
 local MADE_TTL = 60000
 
--- poll <known version> : the time in microseconds, and all fields if the version is another one
+-- poll <known version> : the time in microseconds, the version and the epoch, and all fields if the version is
+-- another one
 if ARGV[1] == 'poll' then
     if version ~= '0' and redis.call('PTTL', entries) < ttl * 0.9 then
         redis.call('PEXPIRE', entries, ttl)
@@ -24,7 +25,9 @@ if ARGV[1] == 'poll' then
     end
     local time = redis.call('TIME')
     local now = time[1] * 1000000 + time[2]
-    return {now, version ~= ARGV[3] and redis.call('HGETALL', entries)}
+    local epoch = redis.call('HGET', entries, ':epoch') or '0'
+    local changed = version ~= ARGV[3] and redis.call('HGETALL', entries)
+    return {now, version, epoch, changed}
 end
 
 -- audit <count> : the newest entries

@@ -6,7 +6,7 @@ use plimsoll::{Key, Limiter, Quota};
 
 use super::{
     OverrideError,
-    entry::{Entries, Override, OverrideKind, check_algorithm, find},
+    entry::{Entries, Override, OverrideKind, check_algorithm},
 };
 use crate::{
     Registered, Registry,
@@ -21,9 +21,7 @@ pub(super) struct Applied(HashMap<String, AppliedOverride>);
 struct AppliedOverride {
     policy: Registered,
     key: Option<Key>,
-    kind: OverrideKind,
-    until_millis: u64,
-    version: u64,
+    entry: Override,
 }
 
 /// The registry and the limiter to which overrides are applied.
@@ -62,8 +60,7 @@ impl Applied {
         entries: &Entries,
         round: &mut Round<'_>,
     ) -> Option<String> {
-        let gone = self.0.keys().filter(|field| !entries.contains_key(*field));
-        let gone: Vec<_> = gone.cloned().collect();
+        let gone: Vec<_> = self.0.keys().filter(|it| !entries.contains_key(*it)).cloned().collect();
         let wanted = entries.iter().map(|(field, entry)| (field, Some(entry)));
         let mut first = None;
         for (field, entry) in gone.iter().map(|field| (field, None)).chain(wanted) {
@@ -84,9 +81,9 @@ impl Applied {
         let registry = &round.target.registry;
         if let Some(applied) = self.0.get(field) {
             if entry.is_none_or(|entry| !applied.may_stay(entry, registry)) {
-                applied.end(round).await?;
+                applied.put_in_force(false, round).await?;
                 self.0.remove(field);
-            } else if entry.is_some_and(|entry| entry.version == applied.version) {
+            } else if entry.is_some_and(|entry| entry.version == applied.entry.version) {
                 return Ok(());
             }
         }
@@ -95,7 +92,7 @@ impl Applied {
         {
             let applied = AppliedOverride::new(entry, registry)
                 .map_err(|cause| format!("an override under {}: {cause}", entry.policy))?;
-            applied.apply(round).await?;
+            applied.put_in_force(true, round).await?;
             self.0.insert(field.to_owned(), applied);
         }
         Ok(())
@@ -105,17 +102,12 @@ impl Applied {
 impl AppliedOverride {
     /// Creates the override of an entry, or returns the reason for which it cannot be applied here.
     fn new(entry: &Override, registry: &Registry) -> Result<Self, String> {
-        let (policy, key) =
-            find(registry, &entry.policy, entry.key.as_deref()).map_err(|error| match error {
-                // The error of the key would have its text.
-                OverrideError::Key(_) => "its key has another type here".to_owned(),
-                error => error.to_string(),
-            })?;
-        if let OverrideKind::Quota(quota) = entry.kind {
-            check_algorithm(&policy, quota).map_err(|error| error.to_string())?;
-        }
-        let until_millis = entry.until_millis();
-        Ok(Self { policy, key, kind: entry.kind, until_millis, version: entry.version })
+        let (policy, key) = entry.check(registry).map_err(|error| match error {
+            // The error of the key would have its text.
+            OverrideError::Key(_) => "its key has another type here".to_owned(),
+            error => error.to_string(),
+        })?;
+        Ok(Self { policy, key, entry: entry.clone() })
     }
 
     /// Returns whether the override may stay until this entry is applied.
@@ -125,9 +117,11 @@ impl AppliedOverride {
     fn may_stay(&self, entry: &Override, registry: &Registry) -> bool {
         let registered = registry.get(self.policy.policy().name());
         let is_registered = registered.is_some_and(|it| it.is_same(&self.policy));
-        match (entry.kind, self.kind) {
+        match (entry.kind, self.entry.kind) {
             // A new block does not make an old one shorter.
-            (OverrideKind::Block, OverrideKind::Block) => entry.until_millis() >= self.until_millis,
+            (OverrideKind::Block, OverrideKind::Block) => {
+                entry.until_millis() >= self.entry.until_millis()
+            }
             // A file may have changed the algorithm of the policy since.
             (OverrideKind::Quota(quota), OverrideKind::Quota(_)) => {
                 is_registered && check_algorithm(&self.policy, quota).is_ok()
@@ -136,34 +130,25 @@ impl AppliedOverride {
         }
     }
 
-    async fn apply(&self, round: &mut Round<'_>) -> Result<(), String> {
+    /// Begins the override, or ends it. A block whose time is over has ended by itself.
+    async fn put_in_force(&self, begins: bool, round: &mut Round<'_>) -> Result<(), String> {
         let policy = self.policy.policy();
-        let left = Duration::from_millis(self.until_millis.saturating_sub(round.now_millis));
-        let left = left.min(NO_END);
-        match (self.kind, self.key) {
-            (OverrideKind::Quota(quota), Some(key)) => {
+        let left = self.entry.until_millis().saturating_sub(round.now_millis);
+        let left = Duration::from_millis(left).min(NO_END);
+        let limiter = &round.target.limiter;
+        match (self.entry.kind, self.key) {
+            (OverrideKind::Quota(quota), Some(key)) if begins => {
                 let set = policy.set_key_quota(key, quota, wall_time() + left);
                 set.map_err(|error| error.to_string())?;
             }
-            (OverrideKind::Quota(quota), None) => self.policy.set_override(Some(quota)),
-            (OverrideKind::Off, _) => self.policy.set_enabled(false),
-            (OverrideKind::Block, Some(key)) => {
-                round.send(round.target.limiter.block(policy.charge(key, 1), left)).await?;
-            }
-            (OverrideKind::Block, None) => {}
-        }
-        Ok(())
-    }
-
-    /// Ends the override. A block whose time is over has ended by itself.
-    async fn end(&self, round: &mut Round<'_>) -> Result<(), String> {
-        let policy = self.policy.policy();
-        match (self.kind, self.key) {
             (OverrideKind::Quota(_), Some(key)) => drop(policy.remove_key_quota(key)),
-            (OverrideKind::Quota(_), None) => self.policy.set_override(None),
-            (OverrideKind::Off, _) => self.policy.set_enabled(true),
-            (OverrideKind::Block, Some(key)) if round.now_millis < self.until_millis => {
-                round.send(round.target.limiter.unblock(policy.charge(key, 1))).await?;
+            (OverrideKind::Quota(quota), None) => self.policy.set_override(begins.then_some(quota)),
+            (OverrideKind::Off, _) => self.policy.set_enabled(!begins),
+            (OverrideKind::Block, Some(key)) if begins => {
+                round.send(limiter.block(policy.charge(key, 1), left)).await?;
+            }
+            (OverrideKind::Block, Some(key)) if !left.is_zero() => {
+                round.send(limiter.unblock(policy.charge(key, 1))).await?;
             }
             (OverrideKind::Block, _) => {}
         }

@@ -7,8 +7,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::redacted;
-use crate::time::{millis, optional_millis};
+use super::{Change, entry::redacted};
+use crate::time::{from_millis, millis, optional_millis};
 
 /// The number of entries that the audit log keeps.
 pub(super) const MAX_AUDIT: usize = 10_000;
@@ -77,6 +77,15 @@ impl AuditEntry {
             reason: reason.to_owned(),
         }
     }
+
+    /// Describes the change of an override.
+    pub(super) fn describe(&mut self, Change { before, after, version, .. }: &Change) {
+        self.time = from_millis(version / 1_000);
+        self.before = before.as_ref().map(|before| before.kind.to_string());
+        self.after = after.as_ref().map(|after| after.kind.to_string());
+        self.until = after.as_ref().and_then(|after| after.until);
+        self.version = Some(*version);
+    }
 }
 
 /// Prints no key in the clear.
@@ -86,11 +95,5 @@ impl fmt::Debug for AuditEntry {
         let mut f = f.debug_struct("AuditEntry");
         f.field("time", &self.time).field("action", &self.action).field("policy", &self.policy);
         f.field("key", &key).field("by", &self.by).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Display for AuditAction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
     }
 }

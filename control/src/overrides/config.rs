@@ -54,22 +54,14 @@ impl OverridesConfig {
     /// [`RedisConfig::prefix`](plimsoll::redis::RedisConfig::prefix).
     #[must_use]
     pub fn new(url: impl Into<String>, prefix: impl Into<String>) -> Self {
-        let (url, prefix) = (Some(url.into()), prefix.into());
-        Self { url, kind: StoreKind::Server, prefix, is_lazy: false }
+        let url = Some(url.into());
+        Self { url, kind: StoreKind::Server, prefix: prefix.into(), is_lazy: false }
     }
 
     /// Keeps the overrides on the server at this URL, instead of the server that counts units.
     #[must_use]
     pub fn server(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
-        self
-    }
-
-    /// Starts without overrides if Redis does not answer, and learns them when it does. The default is as
-    /// the store says, or an error.
-    #[must_use]
-    pub fn lazy(mut self, is_lazy: bool) -> Self {
-        self.is_lazy = is_lazy;
         self
     }
 }

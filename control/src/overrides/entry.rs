@@ -71,10 +71,6 @@ pub struct Change {
 /// The overrides by their fields.
 pub(super) type Entries = BTreeMap<String, Override>;
 
-const KEY_BYTES: RangeInclusive<usize> = 0..=1_024;
-const BY_BYTES: RangeInclusive<usize> = 1..=128;
-const REASON_BYTES: RangeInclusive<usize> = 1..=1_000;
-
 impl Override {
     /// Creates the override of a policy, without an end. Set its fields to change one key, or to end it.
     #[must_use]
@@ -98,13 +94,10 @@ impl Override {
         check_author(&self.by, &self.reason)?;
         let (policy, key) = find(registry, &self.policy, self.key.as_deref())?;
         let allowed = match self.kind {
-            OverrideKind::Off if key.is_some() => {
-                "a quota or a block; only a whole policy is switched off"
-            }
+            OverrideKind::Off if key.is_some() => "a quota or a block; off is for a whole policy",
             OverrideKind::Block if key.is_none() => "a quota or off; only a key is blocked",
             OverrideKind::Quota(quota) => {
-                check_algorithm(&policy, quota)?;
-                return Ok((policy, key));
+                return check_algorithm(&policy, quota).map(|()| (policy, key));
             }
             _ => return Ok((policy, key)),
         };
@@ -120,23 +113,23 @@ pub(super) fn check_algorithm(policy: &Registered, quota: Quota) -> Result<(), O
         return Ok(());
     }
     let value = format!("{quota}, which counts by {}", quota.algorithm().name());
+    let name = configured.algorithm().name();
     let allowed = format!(
-        "a quota that counts by {}, such as {configured}: under another algorithm all keys would start \
-         with no units spent",
-        configured.algorithm().name()
+        "a quota that counts by {name}, such as {configured}: under another algorithm all keys would start \
+         with no units spent"
     );
     Err(OverrideError::invalid("quota", value, allowed))
 }
 
 /// Checks who asks for a change, and why.
 pub(super) fn check_author(by: &str, reason: &str) -> Result<(), OverrideError> {
-    check_bytes("by", by.trim(), BY_BYTES)?;
-    check_bytes("reason", reason.trim(), REASON_BYTES)
+    check_bytes("by", by.trim(), 1..=128)?;
+    check_bytes("reason", reason.trim(), 1..=1_000)
 }
 
 /// Checks that a text is not too long for a key.
 pub(crate) fn check_length(text: &str) -> Result<(), OverrideError> {
-    check_bytes("key", text, KEY_BYTES)
+    check_bytes("key", text, 0..=1_024)
 }
 
 fn check_bytes(
@@ -161,8 +154,7 @@ pub(crate) fn find(
     policy: &str,
     key: Option<&str>,
 ) -> Result<(Registered, Option<Key>), OverrideError> {
-    let registered = registry.get(policy);
-    let registered = registered.ok_or_else(|| OverrideError::UnknownPolicy {
+    let registered = registry.get(policy).ok_or_else(|| OverrideError::UnknownPolicy {
         policy: policy.chars().take(100).collect(),
         known: registry.policies().iter().map(|it| it.policy().name().into()).collect(),
     })?;
@@ -188,23 +180,20 @@ pub(super) fn find_field(
     policy: &str,
     key: Option<&str>,
 ) -> Result<String, OverrideError> {
-    let found = find(registry, policy, key);
-    let by_key = found.map(|(_, key)| field(policy, key.as_ref()));
-    if by_key.as_ref().is_ok_and(|field| entries.contains_key(field)) {
-        return by_key;
-    }
+    let error = match find(registry, policy, key) {
+        Ok((_, key)) => return Ok(field(policy, key.as_ref())),
+        Err(error) => error,
+    };
     let named = entries.iter().find(|(_, entry)| match (&entry.key, key) {
         _ if entry.policy != policy => false,
         (Some(known), Some(key)) => known == key || shown_key(registry, policy, known) == key,
         (known, key) => known.is_none() && key.is_none(),
     });
-    if let Some((field, _)) = named {
-        return Ok(field.clone());
-    }
-    match by_key {
+    match (named, error) {
+        (Some((field, _)), _) => Ok(field.clone()),
         // The digest of an override that has ended.
-        Err(OverrideError::Key(error)) if error.is_digest() => Err(OverrideError::NotFound),
-        by_key => by_key,
+        (None, OverrideError::Key(error)) if error.is_digest() => Err(OverrideError::NotFound),
+        (None, error) => Err(error),
     }
 }
 

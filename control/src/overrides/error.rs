@@ -64,19 +64,6 @@ impl OverrideError {
     pub(super) fn not_sent(message: &str) -> Self {
         Self::Unavailable { message: message.into(), may_apply: false }
     }
-
-    /// Returns the reason for which the overrides are not known.
-    pub(super) fn cause(&self) -> String {
-        match self {
-            Self::Unavailable { message, .. } => format!("Redis does not answer: {message}"),
-            error => error.to_string(),
-        }
-    }
-
-    /// Returns the error of an override that would have ended already.
-    pub(super) fn past() -> Self {
-        Self::invalid("until", "a time in the past", "a time to come")
-    }
 }
 
 impl fmt::Display for OverrideError {

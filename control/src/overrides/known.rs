@@ -66,7 +66,7 @@ impl Known {
             return Err(OverrideError::Conflict { expected, found });
         }
         if new.and_then(|new| new.until).is_some_and(|until| to_millis(until) <= now_millis) {
-            return Err(OverrideError::past());
+            return Err(OverrideError::invalid("until", "a time in the past", "a time to come"));
         }
         if before.is_none() && self.entries.len() - removed.len() >= MAX_OVERRIDES {
             return Err(OverrideError::TooMany);
@@ -98,16 +98,8 @@ impl Known {
         edit.change
     }
 
-    /// Takes over the time of Redis at this time of the clock, and its overrides if they have changed. Returns whether it had lost changes.
-    pub(super) fn follow(
-        &mut self,
-        now_micros: u64,
-        stored: Option<Stored>,
-        clock_micros: u64,
-    ) -> bool {
-        self.ahead_micros = now_micros as i64 - clock_micros as i64;
-        self.last_reply_micros = Some(clock_micros);
-        let Some(stored) = stored else { return false };
+    /// Takes over the overrides in Redis at this time of Redis. Returns whether it had lost changes.
+    pub(super) fn follow(&mut self, stored: Stored, now_millis: u64) -> bool {
         let is_another = ![0, stored.epoch].contains(&self.epoch);
         let has_lost = is_another || stored.version < self.version;
         if has_lost {
@@ -115,7 +107,7 @@ impl Known {
             self.lost.extend(Arc::unwrap_or_clone(take(&mut self.entries)));
         }
         self.lost.retain(|field, lost| {
-            lost.is_in_force(now_micros / 1_000)
+            lost.is_in_force(now_millis)
                 && stored.entries.get(field).is_none_or(|entry| entry.version < lost.version)
         });
         self.entries = Arc::new(stored.entries);

@@ -2,13 +2,13 @@
 
 mod apply;
 mod audit;
+mod backend;
 mod config;
 mod entry;
 mod error;
 mod known;
 #[allow(clippy::module_inception, reason = "the type has the name of its module")]
 mod overrides;
-mod redis;
 mod state;
 
 #[cfg(feature = "admin")]

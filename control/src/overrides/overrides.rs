@@ -11,13 +11,16 @@ use super::{
     AuditAction, AuditEntry, Change, Override, OverrideError, OverrideKind,
     apply::Target,
     audit::MAX_AUDIT,
+    backend::{Backend, Redis},
     config::OverridesConfig,
     entry::{check_author, field, find, find_field, shown_key},
     error::MAX_OVERRIDES,
-    redis::RedisBackend,
-    state::{Backend, OverridesState},
+    state::OverridesState,
 };
 use crate::{Registered, Registry, StoreKind, time::from_millis};
+
+/// The attempts at a change while other instances change overrides at the same time.
+const ATTEMPTS: usize = 100;
 
 /// The overrides of a service: changes of limits that apply for a time. Clones share them.
 ///
@@ -63,7 +66,7 @@ impl Overrides {
     /// # Errors
     ///
     /// Returns an error if a value is not allowed, or if the store is shared and is not one server. If Redis
-    /// does not answer, returns an error unless the configuration is [lazy](OverridesConfig::lazy).
+    /// does not answer, returns an error unless the store of the configuration is lazy.
     pub async fn connect(
         config: OverridesConfig,
         registry: Registry,
@@ -77,14 +80,12 @@ impl Overrides {
                 return Err(OverrideError::invalid("the store", kind.to_string(), allowed));
             }
         };
-        let backend = RedisBackend::new(url, &config.prefix)?;
-        let backend = Backend::Redis(Box::new(backend));
+        let backend = Backend::Redis(Box::new(Redis::new(url, &config.prefix)?));
         let overrides = Self::new(Target { registry, limiter }, backend, SystemClock::new());
         let polled = overrides.state.poll().await;
         if !config.is_lazy {
             polled?;
         }
-        overrides.state.since_reply();
         overrides.state.start();
         Ok(overrides)
     }
@@ -203,8 +204,7 @@ impl Overrides {
     /// Returns the registry and the limiter to which the overrides are applied.
     #[cfg(feature = "admin")]
     pub(crate) fn target(&self) -> (Registry, Limiter) {
-        let Target { registry, limiter } = &self.state.target;
-        (registry.clone(), limiter.clone())
+        (self.state.target.registry.clone(), self.state.target.limiter.clone())
     }
 
     /// Checks an entry for the audit log, before the action is done. Returns its policy and its key.
@@ -216,7 +216,8 @@ impl Overrides {
         find(&self.state.target.registry, &entry.policy, entry.key.as_deref())
     }
 
-    /// Makes a change, and applies it if it is stored. The key of the entry is in the clear.
+    /// Learns the changes of other instances, makes this one if it is allowed then, and applies it. The key of the
+    /// entry is in the clear.
     async fn change(
         &self,
         field: &str,
@@ -224,30 +225,29 @@ impl Overrides {
         expected: Option<u64>,
         mut entry: AuditEntry,
     ) -> Result<Change, OverrideError> {
-        let policy = entry.policy.clone();
-        let key = entry.key.clone();
-        let before = self.quota_in_force(&policy, key.as_deref());
-        entry.key = entry.key.map(|key| self.shown_key(&policy, key));
-        let mut change = self.state.change(field, new, expected, entry).await?;
-        change.not_applied = self.state.follow_one(field).await.err();
-        let after = self.quota_in_force(&policy, key.as_deref());
-        change.in_force_before = in_force(change.before.as_ref(), before);
-        change.in_force_after = in_force(change.after.as_ref(), after);
-        change.before = change.before.map(|entry| self.shown(entry));
-        change.after = change.after.map(|entry| self.shown(entry));
-        Ok(change)
-    }
-
-    /// Returns the quota in force for a policy, or for one key under it, or `off`. `None` if this process does not
-    /// have the policy.
-    fn quota_in_force(&self, policy: &str, key: Option<&str>) -> Option<String> {
-        let (policy, key) = find(&self.state.target.registry, policy, key).ok()?;
-        let quota = match key {
-            _ if !policy.is_enabled() => return Some("off".to_owned()),
-            Some(key) => *policy.policy().charge(key, 1).quota(),
-            None => policy.policy().quota(),
-        };
-        Some(quota.to_string())
+        let state = &self.state;
+        let found = find(&state.target.registry, &entry.policy, entry.key.as_deref()).ok();
+        entry.key = entry.key.map(|key| self.shown_key(&entry.policy, key));
+        let mut backend = state.backend().await?;
+        for _ in 0..ATTEMPTS {
+            state.learn(&mut backend).await?;
+            let now_micros = state.now_micros();
+            let edit = state.known().edit(field, new, expected, now_micros)?;
+            let before = in_force(found.as_ref(), edit.change.before.as_ref());
+            entry.describe(&edit.change);
+            if !backend.write(&entry, Some(&edit)).await? {
+                continue;
+            }
+            let mut change = state.known().put(edit);
+            drop(backend);
+            change.not_applied = state.follow_one(field).await.err();
+            change.in_force_before = before;
+            change.in_force_after = in_force(found.as_ref(), change.after.as_ref());
+            change.before = change.before.map(|entry| self.shown(entry));
+            change.after = change.after.map(|entry| self.shown(entry));
+            return Ok(change);
+        }
+        Err(OverrideError::not_sent("other instances change overrides all the time"))
     }
 
     /// Returns the form of a key that this handle shows.
@@ -261,10 +261,16 @@ impl Overrides {
     }
 }
 
-/// Returns the limit under an override: the quota in force, or `block` unless the policy is switched off.
-fn in_force(entry: Option<&Override>, quota: Option<String>) -> Option<String> {
-    let is_block = entry.is_some_and(|entry| entry.kind == OverrideKind::Block);
-    if is_block && quota.as_deref() != Some("off") { Some("block".to_owned()) } else { quota }
+/// Returns the limit in force for a policy, or for one key under it, with this override: a quota, `off` or `block`.
+/// `None` if this process does not have the policy.
+fn in_force(found: Option<&(Registered, Option<Key>)>, entry: Option<&Override>) -> Option<String> {
+    let (policy, key) = found?;
+    Some(match (key, entry.map(|entry| entry.kind)) {
+        _ if !policy.is_enabled() => OverrideKind::Off.to_string(),
+        (_, Some(OverrideKind::Block)) => OverrideKind::Block.to_string(),
+        (Some(key), _) => policy.policy().charge(*key, 1).quota().to_string(),
+        (None, _) => policy.policy().quota().to_string(),
+    })
 }
 
 /// Prints no keys.

@@ -1,8 +1,7 @@
 //! The state of overrides that all their handles share, and the task that follows Redis.
 
 use std::{
-    collections::VecDeque,
-    sync::{Arc, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{Arc, MutexGuard, Once, PoisonError, Weak},
     time::Duration,
 };
 
@@ -10,30 +9,25 @@ use metrics::{Unit, describe_counter, describe_gauge};
 use plimsoll::clock::Clock;
 use tokio::{
     sync::{self, Mutex},
-    task::AbortHandle,
     time::{sleep, timeout},
 };
 
 use super::{
-    AuditEntry, Change, OverrideError,
+    OverrideError,
     apply::{Applied, Round, Target},
-    audit::MAX_AUDIT,
+    backend::Backend,
     entry::{Entries, Override, shown_key},
-    known::{Edit, Known, note},
-    redis::RedisBackend,
+    known::{Known, note},
 };
-use crate::time::from_millis;
 
 /// The time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The time between two looks for overrides that have ended.
 const END_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest wait for another task that asks Redis.
-const BACKEND_TIMEOUT: Duration = Duration::from_secs(4);
+const BACKEND_TIMEOUT: Duration = Duration::from_secs(3);
 /// The longest wait for another task that applies overrides.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(3);
-/// The attempts at a change while other instances change overrides at the same time.
-const ATTEMPTS: usize = 100;
 /// The lost overrides that a line of the log names.
 const NAMED: usize = 20;
 
@@ -48,14 +42,7 @@ pub(super) struct OverridesState {
     clock: Arc<dyn Clock>,
     known: std::sync::Mutex<Known>,
     applied: Mutex<Applied>,
-    task: OnceLock<AbortHandle>,
-}
-
-/// The place that keeps the overrides and their audit log.
-pub(super) enum Backend {
-    /// The process, which knows all overrides. This is their audit log, the newest entry first.
-    Memory(VecDeque<AuditEntry>),
-    Redis(Box<RedisBackend>),
+    tasks: Once,
 }
 
 impl OverridesState {
@@ -73,47 +60,17 @@ impl OverridesState {
             clock,
             known: std::sync::Mutex::new(known),
             applied: Mutex::default(),
-            task: OnceLock::new(),
+            tasks: Once::new(),
         }
     }
 
-    /// Starts the task that follows Redis and ends overrides in time, unless it runs. It ends when the handles of
-    /// the overrides are dropped.
+    /// Starts the tasks that follow Redis and end overrides in time, unless they run. They end when they find that the
+    /// handles of the overrides are dropped. Overrides end also while Redis does not answer.
     pub(super) fn start(self: &Arc<Self>) {
-        self.task.get_or_init(|| {
-            let state = Arc::downgrade(self);
-            // Overrides end also while Redis does not answer.
-            let run = async move { tokio::join!(poll(&state), end(&state)) };
-            tokio::spawn(run).abort_handle()
+        self.tasks.call_once(|| {
+            tokio::spawn(poll(Arc::downgrade(self)));
+            tokio::spawn(end(Arc::downgrade(self)));
         });
-    }
-
-    /// Sets an override, or removes it for `None`, if it has the expected version.
-    pub(super) async fn change(
-        &self,
-        field: &str,
-        new: Option<&Override>,
-        expected: Option<u64>,
-        mut entry: AuditEntry,
-    ) -> Result<Change, OverrideError> {
-        let mut backend = self.backend().await?;
-        for _ in 0..ATTEMPTS {
-            self.learn(&mut backend).await?;
-            let edit = {
-                let known = self.known();
-                known.edit(field, new, expected, self.now_micros(&known))?
-            };
-            let Change { before, after, version, .. } = &edit.change;
-            entry.time = from_millis(version / 1_000);
-            entry.before = before.as_ref().map(|before| before.kind.to_string());
-            entry.after = after.as_ref().map(|after| after.kind.to_string());
-            entry.until = after.as_ref().and_then(|after| after.until);
-            entry.version = Some(*version);
-            if backend.write(&entry, Some(&edit)).await? {
-                return Ok(self.known().put(edit));
-            }
-        }
-        Err(OverrideError::not_sent("other instances change overrides all the time"))
     }
 
     /// Learns the changes of other instances, and applies them.
@@ -122,24 +79,22 @@ impl OverridesState {
         self.learn(&mut backend).await
     }
 
-    async fn learn(&self, backend: &mut Backend) -> Result<(), OverrideError> {
+    pub(super) async fn learn(&self, backend: &mut Backend) -> Result<(), OverrideError> {
         let version = self.known().version;
         let Backend::Redis(redis) = backend else { return Ok(()) };
         let polled = redis.poll(version).await;
         {
             let mut known = self.known();
-            note(
-                &mut known.store_error,
-                polled.as_ref().err().map(OverrideError::cause),
-                "the overrides stay as they are, and cannot be changed",
-                "Redis answers: the overrides are followed again",
-            );
+            let error = polled.as_ref().err().map(ToString::to_string);
+            let over = "Redis answers: the overrides are followed again";
+            note(&mut known.store_error, error, "the overrides stay as they are", over);
             let (now_micros, stored) = polled?;
-            if known.follow(now_micros, stored, self.clock.now().as_micros()) {
+            let clock_micros = self.clock.now().as_micros();
+            known.ahead_micros = now_micros as i64 - clock_micros as i64;
+            known.last_reply_micros = Some(clock_micros);
+            let Some(stored) = stored else { return Ok(()) };
+            if known.follow(stored, now_micros / 1_000) {
                 self.report_loss(&known);
-            }
-            if known.version == version {
-                return Ok(());
             }
         }
         self.follow().await;
@@ -187,13 +142,13 @@ impl OverridesState {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the time of Redis in milliseconds.
-    pub(super) fn now_millis(&self) -> u64 {
-        self.now_micros(&self.known()) / 1_000
+    /// Returns the time of Redis in microseconds.
+    pub(super) fn now_micros(&self) -> u64 {
+        self.clock.now().as_micros().saturating_add_signed(self.known().ahead_micros)
     }
 
-    fn now_micros(&self, known: &Known) -> u64 {
-        self.clock.now().as_micros().saturating_add_signed(known.ahead_micros)
+    pub(super) fn now_millis(&self) -> u64 {
+        self.now_micros() / 1_000
     }
 
     /// Returns the time since Redis has answered, and sets its metric. It is zero for overrides in memory.
@@ -222,35 +177,8 @@ impl OverridesState {
     }
 }
 
-impl Backend {
-    /// Adds an entry to the audit log, and makes the edit that it is about. Returns false, and does neither, if the
-    /// overrides have another version than the edit follows.
-    pub(super) async fn write(
-        &mut self,
-        entry: &AuditEntry,
-        edit: Option<&Edit>,
-    ) -> Result<bool, OverrideError> {
-        match self {
-            Self::Memory(audit) => {
-                audit.truncate(MAX_AUDIT - 1);
-                audit.push_front(entry.clone());
-                Ok(true)
-            }
-            Self::Redis(redis) => redis.write(entry, edit).await,
-        }
-    }
-
-    /// Returns the newest entries of the audit log, the newest first.
-    pub(super) async fn audit(&mut self, count: usize) -> Result<Vec<AuditEntry>, OverrideError> {
-        match self {
-            Self::Memory(audit) => Ok(audit.iter().take(count).cloned().collect()),
-            Self::Redis(redis) => redis.audit(count).await,
-        }
-    }
-}
-
 /// Ends overrides in time.
-async fn end(state: &Weak<OverridesState>) {
+async fn end(state: Weak<OverridesState>) {
     loop {
         sleep(END_INTERVAL).await;
         let Some(state) = state.upgrade() else { return };
@@ -260,20 +188,12 @@ async fn end(state: &Weak<OverridesState>) {
 }
 
 /// Follows Redis.
-async fn poll(state: &Weak<OverridesState>) {
+async fn poll(state: Weak<OverridesState>) {
     // The first poll was made before this task was started.
     loop {
         sleep(POLL_INTERVAL).await;
         let Some(state) = state.upgrade() else { return };
         // An error is in the status, and the next poll tries again.
         let _ = state.poll().await;
-    }
-}
-
-impl Drop for OverridesState {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.get() {
-            task.abort();
-        }
     }
 }

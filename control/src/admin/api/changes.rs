@@ -180,7 +180,7 @@ impl<'a> Valid<'a> {
         let Err(error) = self.admin.overrides.record(entry).await else { return true };
         let AuditEntry { action, policy, by, reason, .. } = &self.entry;
         tracing::error!(
-            target: "plimsoll", policy, by, reason, "{action} is not in the audit log: {error}"
+            target: "plimsoll", policy, by, reason, "{action:?} is not in the audit log: {error}"
         );
         *message +=
             &format!(". The change was made, but the audit log has no entry of it: {error}");

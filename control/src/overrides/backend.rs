@@ -1,9 +1,9 @@
-//! The [overrides](Override) in Redis: one hash and one stream, which one script reads and changes.
+//! The place that keeps the overrides and their audit log. In Redis, it is one hash and one stream, which one script
+//! reads and changes.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     hash::{BuildHasher, RandomState},
-    io,
     sync::LazyLock,
     time::Duration,
 };
@@ -13,7 +13,6 @@ use redis::{
     AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, RedisError, RedisResult, Script,
     ScriptInvocation, ServerErrorKind, aio::MultiplexedConnection, streams::StreamRangeReply,
 };
-use tokio::time::{Instant, timeout_at};
 
 use super::{
     AuditEntry, OverrideError,
@@ -28,14 +27,19 @@ const TTL: Duration = Duration::from_secs(30 * 86_400);
 const MAX_FIELDS: usize = 2 * MAX_OVERRIDES;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time for a request that is sent again, together with its first reply.
-const DEADLINE: Duration = Duration::from_secs(4);
 
 static SCRIPT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../lua/overrides.lua")));
 
+/// The place that keeps the overrides and their audit log.
+pub(super) enum Backend {
+    /// The process, which knows all overrides. This is their audit log, the newest entry first.
+    Memory(VecDeque<AuditEntry>),
+    Redis(Box<Redis>),
+}
+
 /// A connection to the Redis that has the overrides.
-pub(super) struct RedisBackend {
+pub(super) struct Redis {
     client: Client,
     /// The connection, until it fails.
     connection: Option<MultiplexedConnection>,
@@ -45,7 +49,46 @@ pub(super) struct RedisBackend {
     made: String,
 }
 
-impl RedisBackend {
+impl Backend {
+    /// Adds an entry to the audit log, and makes the edit that it is about. Returns false, and does neither, if the
+    /// overrides have another version than the edit follows.
+    pub(super) async fn write(
+        &mut self,
+        entry: &AuditEntry,
+        edit: Option<&Edit>,
+    ) -> Result<bool, OverrideError> {
+        let redis = match self {
+            Self::Redis(redis) => redis,
+            Self::Memory(audit) => {
+                audit.truncate(MAX_AUDIT - 1);
+                audit.push_front(entry.clone());
+                return Ok(true);
+            }
+        };
+        let mut arguments = vec![MAX_AUDIT.to_string(), json(Some(entry))];
+        if let Some(Edit { field, change, previous, removed }) = edit {
+            arguments.extend([previous.to_string(), change.version.to_string()]);
+            arguments.extend([field.clone(), json(change.after.as_ref())]);
+            arguments.extend_from_slice(removed);
+        }
+        let operation = if edit.is_some() { "change" } else { "note" };
+        redis.call(operation, arguments).await.map_err(|error| failed(&error, true))
+    }
+
+    /// Returns the newest entries of the audit log, the newest first.
+    pub(super) async fn audit(&mut self, count: usize) -> Result<Vec<AuditEntry>, OverrideError> {
+        let redis = match self {
+            Self::Redis(redis) => redis,
+            Self::Memory(audit) => return Ok(audit.iter().take(count).cloned().collect()),
+        };
+        let read = redis.call("audit", vec![count.to_string()]).await;
+        let StreamRangeReply { ids } = read.map_err(|error| failed(&error, false))?;
+        let entries = ids.iter().filter_map(|id| id.get::<String>("entry"));
+        Ok(entries.filter_map(|entry| serde_json::from_str(&entry).ok()).collect())
+    }
+}
+
+impl Redis {
     /// Creates a connection, which is opened by the first request.
     pub(super) fn new(url: &str, prefix: &str) -> Result<Self, OverrideError> {
         // This chooses the cryptography of TLS, too.
@@ -66,34 +109,16 @@ impl RedisBackend {
         known: u64,
     ) -> Result<(u64, Option<Stored>), OverrideError> {
         let polled = self.call("poll", vec![known.to_string()]).await;
-        let (now_micros, fields): (_, Option<_>) = polled.map_err(|error| failed(&error, false))?;
-        Ok((now_micros, fields.map(stored)))
-    }
-
-    /// Adds an entry to the audit log, and makes the edit that it is about. Returns false, and does neither, if the
-    /// overrides have another version than the edit follows.
-    pub(super) async fn write(
-        &mut self,
-        entry: &AuditEntry,
-        edit: Option<&Edit>,
-    ) -> Result<bool, OverrideError> {
-        let mut arguments = vec![MAX_AUDIT.to_string(), json(entry)];
-        if let Some(Edit { field, change, previous, removed }) = edit {
-            let after = change.after.as_ref().map(json).unwrap_or_default();
-            arguments.extend([previous.to_string(), change.version.to_string()]);
-            arguments.extend([field.clone(), after]);
-            arguments.extend_from_slice(removed);
-        }
-        let operation = if edit.is_some() { "change" } else { "note" };
-        self.call(operation, arguments).await.map_err(|error| failed(&error, true))
-    }
-
-    /// Returns the newest entries of the audit log, the newest first.
-    pub(super) async fn audit(&mut self, count: usize) -> Result<Vec<AuditEntry>, OverrideError> {
-        let read = self.call("audit", vec![count.to_string()]).await;
-        let StreamRangeReply { ids } = read.map_err(|error| failed(&error, false))?;
-        let entries = ids.iter().filter_map(|id| id.get::<String>("entry"));
-        Ok(entries.filter_map(|entry| serde_json::from_str(&entry).ok()).collect())
+        let (now_micros, version, epoch, fields): (_, _, _, Option<HashMap<String, String>>) =
+            polled.map_err(|error| failed(&error, false))?;
+        let stored = fields.map(|fields| {
+            let read = fields.into_iter().take(MAX_FIELDS).filter_map(|(field, value)| {
+                // Other values are no overrides.
+                Some((field, serde_json::from_str(&value).ok()?))
+            });
+            Stored { entries: read.collect(), version, epoch }
+        });
+        Ok((now_micros, stored))
     }
 
     /// Calls the script. It makes a change once, also if the call is sent twice: if the connection does not lead to a
@@ -104,7 +129,6 @@ impl RedisBackend {
         operation: &str,
         arguments: Vec<String>,
     ) -> RedisResult<T> {
-        let end = Instant::now() + DEADLINE;
         let made = format!("{}:{:016x}", self.made, RandomState::new().hash_one(()));
         let mut invocation = SCRIPT.key(&self.entries);
         invocation.key(&self.audit).key(made);
@@ -113,10 +137,9 @@ impl RedisBackend {
             Err(error) if is_of_connection(&error) => error,
             sent => return sent,
         };
-        match timeout_at(end, self.send(&invocation)).await {
-            Ok(Err(_)) if may_apply(&first) => Err(first),
-            Ok(sent) => sent,
-            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        match self.send(&invocation).await {
+            Err(_) if may_apply(&first) => Err(first),
+            sent => sent,
         }
     }
 
@@ -167,20 +190,8 @@ fn failed(error: &RedisError, is_change: bool) -> OverrideError {
     OverrideError::Unavailable { message, may_apply: is_change && may_apply(error) }
 }
 
-/// Reads the fields of the hash. Values that are no overrides are skipped.
-fn stored(fields: HashMap<String, String>) -> Stored {
-    let version = fields.get(":version").and_then(|it| it.parse().ok());
-    let epoch = fields.get(":epoch").and_then(|it| it.parse().ok());
-    let read = fields.into_iter().take(MAX_FIELDS);
-    let entries = read.filter_map(|(field, it)| Some((field, serde_json::from_str(&it).ok()?)));
-    Stored {
-        entries: entries.collect(),
-        version: version.unwrap_or_default(),
-        epoch: epoch.unwrap_or_default(),
-    }
-}
-
-fn json(value: &impl serde::Serialize) -> String {
+/// Returns a value as JSON, or an empty text for `None`.
+fn json(value: Option<&impl serde::Serialize>) -> String {
     // Neither type has a map with keys that are not texts.
-    serde_json::to_string(value).unwrap_or_default()
+    value.and_then(|value| serde_json::to_string(value).ok()).unwrap_or_default()
 }
