@@ -22,7 +22,7 @@ pub struct AuditEntry {
     pub time: SystemTime,
     /// The action.
     pub action: AuditAction,
-    /// The name of the policy.
+    /// The name of the [policy](plimsoll::Policy).
     pub policy: String,
     /// The key: a digest such as `#1f2e3d4c`, unless [`show_keys`](super::Overrides::show_keys) was called
     /// where the entry was written.
@@ -48,20 +48,20 @@ pub struct AuditEntry {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum AuditAction {
-    /// An override was set.
+    /// An [override](super::Override) was [set](super::Overrides::set).
     Set,
-    /// An override was removed.
+    /// An [override](super::Override) was [removed](super::Overrides::remove).
     Remove,
-    /// The spent units of a key were forgotten.
+    /// The spent units of a key were forgotten, by [`Limiter::reset`](plimsoll::Limiter::reset).
     Reset,
     /// A key was blocked without an override.
     Block,
-    /// A key was unblocked.
+    /// A key was [unblocked](plimsoll::Limiter::unblock).
     Unblock,
 }
 
 impl AuditEntry {
-    /// Creates an entry about a policy. Its time is set when it is added to the log.
+    /// Creates an entry about a policy. [`Overrides::record`](super::Overrides::record) sets its time.
     #[must_use]
     pub fn new(action: AuditAction, policy: &str, by: &str, reason: &str) -> Self {
         Self {

@@ -34,7 +34,7 @@ pub struct OverridesConfig {
 }
 
 impl OverridesConfig {
-    /// Creates the configuration for the place that a store names: the server and the prefix of its keys, or
+    /// Creates the configuration for the place that a [store](StoreConfig) names: the server and the prefix of its keys, or
     /// the memory of this process if it counts units there. It is lazy if the store is.
     ///
     /// For a store in a cluster, behind sentinels or in regions, name the one [`server`](Self::server) that

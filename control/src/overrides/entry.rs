@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::OverrideError;
 use crate::{Registered, Registry, time::optional_millis};
 
-/// A change of a policy, or of one key under it, that an operator has made.
+/// A change of a [policy](plimsoll::Policy), or of one key under it, that an operator has made.
 ///
 /// As JSON, times are milliseconds since the Unix epoch.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,12 +56,12 @@ pub struct Change {
     pub before: Option<Override>,
     /// The override after.
     pub after: Option<Override>,
-    /// The version of the change.
+    /// The [version](Override::version) of the change.
     pub version: u64,
     /// The limit that was in force before: a [quota](Quota) such as `100/min`, `off`, or `block`. `None` if
     /// this process does not have the policy.
     pub in_force_before: Option<String>,
-    /// The limit that is in force after.
+    /// The limit that is in force after, in the form of [`in_force_before`](Self::in_force_before).
     pub in_force_after: Option<String>,
     /// The reason for which this instance could not apply the change yet. It is stored, other instances apply
     /// it, and this one tries again each second.

@@ -36,7 +36,7 @@ pub struct Overrides {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OverridesStatus {
-    /// The version of the last change that this process knows.
+    /// The [version](Override::version) of the last change that this process knows.
     pub version: u64,
     /// The time since Redis has answered. If it is more than 2 s, changes of other instances may be unknown
     /// here. It is zero for overrides in memory.
@@ -66,7 +66,7 @@ impl Overrides {
     /// # Errors
     ///
     /// Returns an error if a value is not allowed, or if the store is shared and is not one server. If Redis
-    /// does not answer, returns an error unless the store of the configuration is lazy.
+    /// does not answer, returns an error unless the [store](crate::StoreConfig::is_lazy) of the configuration is lazy.
     pub async fn connect(
         config: OverridesConfig,
         registry: Registry,
@@ -90,7 +90,7 @@ impl Overrides {
         Ok(overrides)
     }
 
-    /// Creates overrides of this process alone. They are lost when it ends.
+    /// Creates overrides of this process alone, without [`OverridesConfig`]. They are lost when it ends.
     #[must_use]
     pub fn in_memory(registry: Registry, limiter: Limiter) -> Self {
         let backend = Backend::Memory(VecDeque::new());
@@ -155,7 +155,7 @@ impl Overrides {
         self.change(&field, None, expected, entry).await
     }
 
-    /// Returns the overrides that are in force, by policy and key.
+    /// Returns the [overrides](Override) that are in force, by policy and key.
     #[must_use]
     pub fn list(&self) -> Vec<Override> {
         let now_millis = self.state.now_millis();
@@ -189,7 +189,7 @@ impl Overrides {
         self.state.backend().await?.audit(count.min(Self::MAX_AUDIT)).await
     }
 
-    /// Adds an action to the audit log that is not an override, such as a reset.
+    /// Adds an action to the audit log that is not an override, such as a [reset](AuditAction::Reset).
     ///
     /// # Errors
     ///

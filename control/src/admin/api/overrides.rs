@@ -1,7 +1,5 @@
 //! Overrides: a quota of a policy, or of one key under it, for a time.
 
-use std::time::SystemTime;
-
 use axum::{Extension, Json, extract::State};
 use http::StatusCode;
 use serde::Deserialize;
@@ -89,9 +87,9 @@ pub(in crate::admin) async fn remove_override(
     Change(remove): Change<Remove>,
 ) -> Result<Changed, Problem> {
     let Remove { policy, key, reason, version } = &remove;
-    let (key, by) = (key.as_deref(), operator.name());
+    let key = key.as_deref();
     // The configuration may have the policy no more.
-    let change = admin.overrides.remove(policy, key, *version, by, reason).await?;
+    let change = admin.overrides.remove(policy, key, *version, operator.name(), reason).await?;
     Ok(changed(policy, key, &change))
 }
 
@@ -154,8 +152,8 @@ fn said(limit: &str) -> &str {
 }
 
 fn until(entry: &Override) -> String {
-    let time = |it: SystemTime| format!(" until {}", humantime::format_rfc3339_seconds(it));
-    entry.until.map(time).unwrap_or_default()
+    let until = entry.until.map(humantime::format_rfc3339_seconds);
+    until.map(|until| format!(" until {until}")).unwrap_or_default()
 }
 
 #[cfg(test)]
