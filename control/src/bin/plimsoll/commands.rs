@@ -129,7 +129,12 @@ fn set_again(client: &Client, file: &Path, json: bool) -> Result<(), Failure> {
             Err(failure) => {
                 failed += 1;
                 let key = row["key"].as_str().unwrap_or("all keys");
-                let _ = writeln!(stderr(), "{key} under {}: {failure}", row["policy"]);
+                let policy = row["policy"].as_str().unwrap_or_default();
+                let _ = writeln!(
+                    stderr(),
+                    "{}: {failure}",
+                    output::printable(&format!("{key} under {policy}"))
+                );
             }
         }
     }
