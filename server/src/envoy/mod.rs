@@ -1,4 +1,4 @@
-//! Envoy's rate limit service, with the configuration files of envoyproxy/ratelimit.
+//! [Envoy's rate limit service](Envoy), with the [configuration files](EnvoyConfig) of envoyproxy/ratelimit.
 //!
 //! A request has descriptors. `request` finds the limit of each of them in the configuration, `decide` charges
 //! the limits, and `response` says what became of each. The page about [`moving`] from envoyproxy/ratelimit has the
