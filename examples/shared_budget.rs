@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
 
-    // Forget what an earlier run has spent.
+    // Forget the units that an earlier run has spent.
     limiter.reset(budget.charge("everybody", 0)).await?;
     // Each child runs this program again, with the argument `worker`.
     let mut children = Vec::new();

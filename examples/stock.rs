@@ -43,7 +43,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let policy = Policy::new("api", "600/10s leased(500ms)")?;
 
     // A service has one limiter a process. Here, two limiters stand for two processes. The third one
-    // has no stock, so it sees what Redis has left.
+    // has no stock, so it sees the units that are left in Redis.
     let first = connect(port).await?;
     let second = connect(port).await?;
     let observer = connect(port).await?;

@@ -76,7 +76,7 @@ pub async fn a_block_refuses_until_it_ends(fixture: Fixture) {
         let standing = *denied.binding().expect("a reason").standing();
         assert_eq!((standing.limit(), standing.remaining()), (10, 0));
         assert_eq!((standing.next_after(), standing.reset_after()), (rest, rest));
-        // Nothing was spent by what was refused, and what was spent before has come back.
+        // The refused charge has spent nothing, and the units that were spent before have come back.
         fixture.set(START + 900 * SECOND - 1);
         assert!(!check(&fixture, policy, 1).await.is_allowed());
         fixture.set(START + 900 * SECOND);

@@ -55,7 +55,7 @@ pub async fn a_trial_is_charged_whatever_the_live_charges_decide(fixture: Fixtur
     }
 }
 
-/// The shadow of a looser limit sees only what the live limit admits.
+/// The shadow of a looser limit sees only the requests that the live limit admits.
 pub async fn a_trial_shows_what_a_shadow_cannot(fixture: Fixture) {
     fixture.set(START);
     let live = policy("live", "100/min");

@@ -225,7 +225,7 @@ fn own_limit(
 }
 
 /// Returns the key of the budget of a limit that a descriptor brings along: the entries and the unit, as in
-/// envoyproxy/ratelimit. Another number of requests in the same unit keeps what was spent. Limits of different
+/// envoyproxy/ratelimit. Another number of requests in the same unit keeps the spent units. Limits of different
 /// units are counted apart, because the records of one window say nothing about another.
 fn own_key(descriptor: &RateLimitDescriptor, unit: Unit) -> Key {
     let entries = descriptor.entries.iter().map(|it| (&*it.key, &*it.value));

@@ -23,7 +23,7 @@ struct KeyBody {
     key: String,
 }
 
-/// Forgets what keys have spent, and lifts their blocks.
+/// Forgets the spent units of keys, and lifts their blocks.
 pub(super) async fn reset(
     State(api): State<Api>,
     Caller(client): Caller,

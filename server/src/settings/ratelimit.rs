@@ -1,4 +1,4 @@
-//! The environment variables of envoyproxy/ratelimit. The service does not follow them, and says what to set instead: a
+//! The environment variables of envoyproxy/ratelimit. The service does not follow them, and lists the settings to write instead: a
 //! container file that was written for it would otherwise start without its limits.
 
 use super::{SettingsError, options::Options, secrets::variable};

@@ -20,7 +20,7 @@ pub enum Address {
     At(SocketAddr),
 }
 
-/// A time of at most a day, such as `500ms`, `10s` or `5min`, and of at least so many milliseconds.
+/// A time of at least `LEAST` milliseconds and at most a day, such as `500ms`, `10s` or `5min`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Time<const LEAST: u64>(pub(super) Duration);
 

@@ -12,7 +12,7 @@ fn api(service: &Service, token: Option<&str>, path: &str) -> Reply {
 }
 
 #[test]
-fn no_request_is_of_an_operator_by_default() {
+fn no_client_is_an_operator_by_default() {
     let mut service = Service::start(&[]);
     for token in [None, Some(""), Some("0123456789abcdef0123456789abcdef")] {
         assert_eq!(api(&service, token, "/api/policies").status, 401, "{token:?}");

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::envoy::stats::RuleStats;
 
-/// A limit of a configuration, and what its descriptor says about it.
+/// A limit of a configuration, and the switches of its descriptor.
 #[derive(Debug)]
 pub(in crate::envoy) struct Rule {
     pub(in crate::envoy) limit: Limit,
