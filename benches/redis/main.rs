@@ -6,6 +6,7 @@
 mod concurrency;
 mod hand_written;
 mod latency;
+mod layer;
 mod leases;
 mod server;
 mod server_time;
@@ -38,6 +39,9 @@ fn main() {
         }
         if wants("hand-written") {
             tokio::spawn(hand_written::run(seconds.unwrap_or(1.0))).await.expect("no panic");
+        }
+        if wants("layer") {
+            tokio::spawn(layer::run(seconds.unwrap_or(1.0))).await.expect("no panic");
         }
         if wants("concurrency") {
             tokio::spawn(concurrency::run(seconds.unwrap_or(1.0))).await.expect("no panic");
