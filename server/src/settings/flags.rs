@@ -28,7 +28,7 @@ struct CommandLine {
     /// Settings file, in TOML
     #[arg(long, env = "PLIMSOLL_SETTINGS", value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// Read the [settings](Settings) and the limits, report mistakes, and exit
+    /// Read the settings and the limits, report mistakes, and exit
     #[arg(long)]
     check: bool,
     /// Print the limits that are in force without `--config`, and exit
