@@ -31,9 +31,9 @@ pub async fn the_longest_wait_binds(fixture: Fixture) {
     fixture.set(START);
     let short = policy("short", "1/s");
     let long = policy("long", "1/3s");
-    let charges = || [short.charge("alice", 1), long.charge("alice", 1), short.charge("bob", 1)];
-    assert!(fixture.limiter.check(charges()).await.expect("an answer").is_allowed());
-    let decision = fixture.limiter.check(charges()).await.expect("an answer");
+    let charges = [short.charge("alice", 1), long.charge("alice", 1), short.charge("bob", 1)];
+    assert!(fixture.limiter.check(charges.clone()).await.expect("an answer").is_allowed());
+    let decision = fixture.limiter.check(charges.clone()).await.expect("an answer");
     assert_eq!(decision.binding().map(|it| it.charge().policy().name()), Some("long"));
     let Decision::Denied(denied) = decision else { panic!("all are spent") };
     assert_eq!(denied.retry_after().map(micros), Some(3 * SECOND));
@@ -41,7 +41,8 @@ pub async fn the_longest_wait_binds(fixture: Fixture) {
 
 pub async fn the_fewest_units_bind(fixture: Fixture) {
     fixture.set(START);
-    let (many, few) = (policy("many", "9/s"), policy("few", "4/s"));
+    let many = policy("many", "9/s");
+    let few = policy("few", "4/s");
     let charges = [many.charge("alice", 1), few.charge("alice", 1), many.charge("bob", 1)];
     let decision = fixture.limiter.check(charges).await.expect("an answer");
     assert_eq!(decision.binding().map(|it| it.charge().policy().name()), Some("few"));
