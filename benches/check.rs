@@ -109,7 +109,9 @@ fn algorithms() -> [(Algorithm, f64); Algorithm::EACH.len()] {
 fn ample(algorithm: Algorithm) -> Quota {
     let quota = match algorithm {
         Algorithm::TokenBucket { .. } => Quota::per_second(u64::from(RATE)),
-        Algorithm::SlidingLog => Quota::new(Quota::MAX_LOGGED, Duration::from_millis(1), algorithm).unwrap(),
+        Algorithm::SlidingLog => {
+            Quota::new(Quota::MAX_LOGGED, Duration::from_millis(1), algorithm).unwrap()
+        }
         _ => Quota::per_minute(Quota::MAX_LOGGED),
     };
     quota.with_algorithm(algorithm).unwrap()

@@ -85,11 +85,7 @@ pub async fn sliding_counter_estimate(fixture: Fixture) {
     let vector = vector!("sliding_counter_estimate");
     for (index, case) in vector["cases"].as_array().expect("cases").iter().enumerate() {
         let window = number(case, "window");
-        let quota = Quota::new(
-            LIMIT,
-            Duration::from_micros(window),
-            Algorithm::SlidingCounter,
-        );
+        let quota = Quota::new(LIMIT, Duration::from_micros(window), Algorithm::SlidingCounter);
         let policy = Policy::new(&format!("case-{index}"), quota.expect("valid")).expect("valid");
         let period = 400_000 * window;
         fixture.set(period);

@@ -310,9 +310,7 @@ impl Player<'_> {
         let old = self.policies[index].quota();
         let (limit, window, algorithm) = (old.limit(), old.window(), old.algorithm());
         let new = match change {
-            Change::Limit(part) => {
-                Quota::new(part.of(limit).max(1), window, algorithm)
-            }
+            Change::Limit(part) => Quota::new(part.of(limit).max(1), window, algorithm),
             Change::Window(part) => {
                 let window = Duration::from_micros(part.of(micros(window)));
                 Quota::new(limit, window, algorithm)
