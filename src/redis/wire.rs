@@ -286,8 +286,8 @@ pub(super) fn encode(operation: Operation, checks: &[WireCheck], command: &mut C
     }
 }
 
-/// The number of bytes that the script returns for each charge: eight doubles.
-const CHARGE_BYTES: usize = 64;
+/// The number of bytes that the script returns for each charge: nine doubles, of which the first is the time.
+const CHARGE_BYTES: usize = 72;
 /// The number that the script returns in place of the units of a check that it could not decide as
 /// part of a batch.
 const UNDECIDED: f64 = -1.0;
@@ -303,16 +303,17 @@ pub(super) fn parse(
     value: &Value,
 ) -> Option<CallReply> {
     let Value::BulkString(bytes) = value else { return None };
-    let (time, mut rest) = bytes.split_at_checked(8)?;
-    let time = Timestamp::from_micros(number(time)?);
+    let mut rest = bytes.as_slice();
     let mut replies = SmallVec::new();
     for check in checks {
         let bytes;
         (bytes, rest) = rest.split_at_checked(check.charges().len() * CHARGE_BYTES)?;
-        if checks.len() > 1 && bytes.starts_with(&UNDECIDED.to_le_bytes()) {
+        let (time, first) = bytes.split_at_checked(8)?;
+        if checks.len() > 1 && first.starts_with(&UNDECIDED.to_le_bytes()) {
             replies.push(None);
             continue;
         }
+        let time = Timestamp::from_micros(number(time)?);
         let lines = check.charges().iter().zip(bytes.chunks_exact(CHARGE_BYTES));
         let parsed = lines.map(|(charge, bytes)| parse_charge(operation, charge, bytes));
         let charges = parsed.collect::<Option<_>>()?;
@@ -326,7 +327,7 @@ fn parse_charge(operation: Operation, charge: &WireCharge, bytes: &[u8]) -> Opti
     for (parsed, bytes) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
         *parsed = number(bytes)?;
     }
-    let [units, remaining, next_after, reset_after, retry_after, mark @ ..] = numbers;
+    let [_, units, remaining, next_after, reset_after, retry_after, mark @ ..] = numbers;
     let cost = charge.cost;
     let capacity = charge.quota.capacity();
     let verdict = match operation {
