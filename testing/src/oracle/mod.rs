@@ -14,8 +14,10 @@ use plimsoll::{Algorithm, Quota, store::Verdict};
 
 pub use self::counted::counted;
 
+type NewModel = fn() -> Box<dyn Model>;
+
 /// The model of each algorithm.
-const MODELS: [(&str, fn() -> Box<dyn Model>); Algorithm::EACH.len()] = [
+const MODELS: [(&str, NewModel); Algorithm::EACH.len()] = [
     ("sliding-log", || Box::<log::Log>::default()),
     ("sliding-buckets", || Box::<log::Log>::default()),
     ("sliding-counter", || Box::new(periods::Periods::new(true))),
