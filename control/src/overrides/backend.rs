@@ -122,8 +122,8 @@ impl Redis {
     }
 
     /// Calls the script. It makes a change once, also if the call is sent twice: if the connection does not lead to a
-    /// server that answers, the call is sent once more over another one. The error of the first call is the one that
-    /// says whether a change may have been made.
+    /// server that answers, the call is sent once more over another one. If both fail, the error of the first call is
+    /// returned when that call may have made a change.
     async fn call<T: FromRedisValue>(
         &mut self,
         operation: &str,

@@ -33,7 +33,7 @@ pub(super) struct Edit {
     pub(super) change: Change,
     /// The version that it follows.
     pub(super) previous: u64,
-    /// The fields that it removes: those of overrides that have ended, too.
+    /// The fields that it removes, with the fields of all overrides that have ended.
     pub(super) removed: Vec<String>,
 }
 
