@@ -1,8 +1,8 @@
 -- Release: refunds units in flight, of all lines behind this one that have the same key and quota. No waits are
 -- computed. A refund that ring.lua makes takes up to 20 times as long in a batch (`benches/redis/concurrency.rs`).
 --
--- Left to ring.lua are blocked keys, logs with units of another window, and logs that have more than 32 blocks
--- behind the first record that is released.
+-- Left to ring.lua are units that were charged together with others, blocked keys, logs with units of another
+-- window, and logs that have more than 32 blocks behind the first record that is released.
 --
 -- KEYS     the key of the charge
 -- ARGV[2]  for each line limit, window, parameter, cost, the mark: the number of the record
@@ -11,7 +11,7 @@
 --          standing, and its waits are those until all units are free
 -- TTL      stays. A log without units is deleted, unless its newest record has a time to come: the next
 --          charge may have that time
-if operation == 'g' and algorithm == 1 and parameter == 1 and answering and not block_header then
+if operation == 'g' and algorithm == 1 and parameter == 1 and charge == last and answering and not block_header then
   local sub, floor, final = string.sub, math.floor, charge
   local quota = sub(ARGV[2], position, position + 25)
   -- A line has 82 bytes.
