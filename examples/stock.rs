@@ -68,7 +68,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for number in 1..=(LENGTH.as_millis() / LINE.as_millis()) as u32 {
         sleep_until(begin + number * LINE).await;
         let peek = observer.peek(policy.charge(KEY, 0)).await?;
-        let free = peek.binding().map_or(0, |outcome| outcome.standing().remaining());
+        let free = peek.binding().map_or(0, |outcome| outcome.standing().remaining);
         let stock = first.status().leased_units;
         let (admitted, denied) = (counts.admitted.swap(0, Relaxed), counts.denied.swap(0, Relaxed));
         println!("{},{stock},{free},{admitted},{denied}", number * LINE.as_millis() as u32);

@@ -11,9 +11,9 @@ use std::{env, error::Error, time::Duration};
 use plimsoll::{
     Limiter, MemoryStore, Policy,
     clock::{Clock, ManualClock},
-    decision::OutcomeKind,
     memory::MemoryConfig,
     policy::TrialCounts,
+    store::Verdict,
 };
 
 #[tokio::main(flavor = "current_thread")]
@@ -36,8 +36,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         ];
         let decision = limiter.check(charges).await?;
         let allows = [0, 1, 2].map(|position| {
-            let kind = decision.outcomes().nth(position).map(|outcome| outcome.kind());
-            matches!(kind, Some(OutcomeKind::Allowed | OutcomeKind::WouldAllow))
+            let verdict = decision.outcomes().nth(position).map(|outcome| outcome.verdict());
+            verdict == Some(Verdict::Passed)
         });
         for (denied, allows) in denied.iter_mut().zip(allows) {
             *denied += u32::from(!allows);

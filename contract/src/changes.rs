@@ -237,7 +237,7 @@ pub async fn an_open_bucket_ends_under_the_new_window(fixture: Fixture) {
     assert!(check(&fixture, &policy, 3).await.is_allowed());
     let decision = check(&fixture, &policy, 1).await;
     let wait =
-        decision.outcomes().next().expect("an outcome").standing().retry_after().expect("refused");
+        decision.outcomes().next().expect("an outcome").standing().retry_after.expect("refused");
     assert_eq!(wait.as_micros() as u64, 89 * SECOND);
     fixture.set(start + 91 * SECOND - 1);
     assert_eq!(charged.refund().await.expect("the store answers"), 2);
@@ -371,7 +371,7 @@ pub async fn a_debt_ends_when_its_own_rule_has_paid_it(fixture: Fixture) {
     change(&bucket, "4/3s token-bucket(2)");
     let decision = check(&fixture, &bucket, 2).await;
     let wait =
-        decision.outcomes().next().expect("an outcome").standing().retry_after().expect("refused");
+        decision.outcomes().next().expect("an outcome").standing().retry_after.expect("refused");
     assert_eq!(wait.as_micros(), 250_000);
     fixture.set(START + 249_999);
     assert!(!check(&fixture, &bucket, 2).await.is_allowed());
@@ -386,7 +386,7 @@ pub async fn a_lowered_burst_keeps_the_debt(fixture: Fixture) {
     change(&bucket, "1/s token-bucket(1)");
     let decision = check(&fixture, &bucket, 1).await;
     let wait =
-        decision.outcomes().next().expect("an outcome").standing().retry_after().expect("refused");
+        decision.outcomes().next().expect("an outcome").standing().retry_after.expect("refused");
     assert_eq!(wait.as_micros() as u64, 100 * SECOND);
     fixture.set(START + 100 * SECOND - 1);
     assert!(!check(&fixture, &bucket, 1).await.is_allowed());
@@ -409,7 +409,7 @@ pub async fn a_forced_charge_forgives_no_debt(fixture: Fixture) {
         held.settle(101).await.expect("an answer");
         let peek = fixture.limiter.peek(bucket.charge("alice", 0)).await.expect("an answer");
         let standing = *peek.outcomes().next().expect("an outcome").standing();
-        assert_eq!(standing.reset_after().as_micros() as u64, wait, "{rate}");
+        assert_eq!(standing.reset_after.as_micros() as u64, wait, "{rate}");
     }
 }
 

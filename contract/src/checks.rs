@@ -17,7 +17,7 @@ pub fn each_algorithm(limit: u64) -> Vec<Policy> {
             Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: limit },
             other => other,
         };
-        Quota::new_with_algorithm(limit, Duration::from_secs(1), algorithm).expect("valid")
+        Quota::new(limit, Duration::from_secs(1), algorithm).expect("valid")
     };
     let quotas = Algorithm::EACH.iter().map(quota).enumerate();
     quotas.map(|(i, quota)| Policy::new(&format!("p{i}"), quota).expect("a valid name")).collect()
@@ -25,7 +25,7 @@ pub fn each_algorithm(limit: u64) -> Vec<Policy> {
 
 pub async fn remaining(fixture: &Fixture, policy: &Policy) -> u64 {
     let decision = fixture.limiter.peek(policy.charge("alice", 0)).await.expect("an answer");
-    decision.outcomes().next().expect("an outcome").standing().remaining()
+    decision.outcomes().next().expect("an outcome").standing().remaining
 }
 
 pub async fn check<'p>(fixture: &Fixture, policy: &'p Policy, cost: u64) -> Decision<'p> {
@@ -60,7 +60,7 @@ pub async fn mixed_algorithms(fixture: Fixture) {
     for left in [3, 1] {
         let decision = fixture.limiter.check(charges()).await.expect("an answer");
         assert_eq!(verdicts(&decision), [(Verdict::Passed, 2); Algorithm::EACH.len()]);
-        assert!(decision.outcomes().all(|it| it.standing().remaining() == left));
+        assert!(decision.outcomes().all(|it| it.standing().remaining == left));
     }
     let decision = fixture.limiter.check(charges()).await.expect("an answer");
     assert_eq!(verdicts(&decision), [(Verdict::Refused, 0); Algorithm::EACH.len()]);
@@ -104,7 +104,7 @@ pub async fn a_shadow_never_binds(fixture: Fixture) {
             assert!(decision.binding().is_none());
             assert_eq!(decision.outcomes().next().expect("an outcome").verdict(), verdict);
             let waits =
-                decision.outcomes().next().expect("an outcome").standing().retry_after().is_some();
+                decision.outcomes().next().expect("an outcome").standing().retry_after.is_some();
             assert_eq!(waits, verdict == Verdict::Refused);
         }
     }
@@ -156,8 +156,8 @@ pub async fn cost_0_reads(fixture: Fixture) {
         assert!(check(&fixture, policy, 2).await.is_allowed());
         let decision = check(&fixture, policy, 0).await;
         assert!(decision.is_allowed());
-        assert_eq!(decision.outcomes().next().expect("an outcome").standing().remaining(), 0);
-        assert_eq!(decision.outcomes().next().expect("an outcome").standing().retry_after(), None);
+        assert_eq!(decision.outcomes().next().expect("an outcome").standing().remaining, 0);
+        assert_eq!(decision.outcomes().next().expect("an outcome").standing().retry_after, None);
     }
 }
 
@@ -170,7 +170,7 @@ pub async fn over_capacity(fixture: Fixture) {
             };
             assert!(denied.is_over_capacity());
             assert_eq!(denied.retry_after(), None);
-            assert_eq!(denied.outcomes().next().expect("an outcome").standing().remaining(), 2);
+            assert_eq!(denied.outcomes().next().expect("an outcome").standing().remaining, 2);
         }
         // It binds, whatever the others wait.
         let full = crate::policy("full", "1/s");
@@ -192,7 +192,7 @@ pub async fn peek_spends_nothing(fixture: Fixture) {
             let peek = fixture.limiter.peek(policy.charge("alice", 3)).await.expect("an answer");
             assert!(peek.is_allowed());
             assert_eq!(verdicts(&peek), [(Verdict::Passed, 0)]);
-            assert_eq!(peek.outcomes().next().expect("an outcome").standing().remaining(), 3);
+            assert_eq!(peek.outcomes().next().expect("an outcome").standing().remaining, 3);
         }
     }
 }

@@ -51,7 +51,7 @@ pub async fn a_lost_unit_expires(fixture: Fixture) {
     let _ = take(&fixture, &jobs, 1).await;
     let decision = check(&fixture, &jobs, 1).await;
     let standing = decision.outcomes().next().expect("an outcome").standing();
-    assert_eq!(standing.retry_after().map(micros), Some(20 * SECOND));
+    assert_eq!(standing.retry_after.map(micros), Some(20 * SECOND));
     fixture.set(START + 30 * SECOND - 1);
     assert!(!check(&fixture, &jobs, 1).await.is_allowed());
     fixture.set(START + 30 * SECOND);
@@ -105,7 +105,7 @@ pub async fn in_flight_and_rate_are_one_check(fixture: Fixture) {
     assert!(fixture.limiter.check(both("bob")).await.expect("an answer").is_allowed());
     assert!(!fixture.limiter.check(both("bob")).await.expect("an answer").is_allowed());
     let bob = fixture.limiter.peek(jobs.charge("bob", 0)).await.expect("an answer");
-    assert_eq!(bob.outcomes().next().expect("an outcome").standing().remaining(), 1);
+    assert_eq!(bob.outcomes().next().expect("an outcome").standing().remaining, 1);
 }
 
 pub async fn a_raised_concurrency_acts_at_once(fixture: Fixture) {
@@ -169,7 +169,7 @@ pub async fn an_old_unit_stays_among_many_released(fixture: Fixture) {
         assert_eq!(remaining(&fixture, &jobs).await, 2, "behind {length}");
         let decision = check(&fixture, &jobs, 3).await;
         let standing = decision.outcomes().next().expect("an outcome").standing();
-        assert_eq!(standing.retry_after().map(micros), Some(30 * SECOND), "behind {length}");
+        assert_eq!(standing.retry_after.map(micros), Some(30 * SECOND), "behind {length}");
         assert_eq!(release(&fixture, younger).await, 1);
         time += 10;
     }

@@ -18,7 +18,7 @@ fn set(policy: &Policy, key: &str, quota: Quota) {
 
 async fn left(fixture: &Fixture, charge: Charge<'_>) -> u64 {
     let decision = fixture.limiter.peek(charge).await.expect("an answer");
-    decision.outcomes().next().expect("an outcome").standing().remaining()
+    decision.outcomes().next().expect("an outcome").standing().remaining
 }
 
 async fn admits(fixture: &Fixture, charge: Charge<'_>) -> bool {

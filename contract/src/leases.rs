@@ -121,7 +121,7 @@ pub async fn counts(fixture: &Fixture, algorithm: &str, capacity: u64, free: Fre
     let outcome = decision.outcomes().next().expect("an outcome");
     assert_eq!(outcome.verdict(), Verdict::OverCapacity, "{text}");
     let standing = outcome.standing();
-    assert_eq!((standing.limit(), outcome.charge().quota()), (capacity, &policy.quota()));
+    assert_eq!((standing.limit, outcome.charge().quota()), (capacity, &policy.quota()));
     wait_is_exact(fixture, &policy, capacity).await;
 }
 
@@ -132,7 +132,7 @@ async fn wait_is_exact(fixture: &Fixture, policy: &Policy, capacity: u64) {
     assert!(check(fixture, policy, capacity).await.is_allowed());
     let denied = check(fixture, policy, 3).await;
     let standing = denied.outcomes().next().expect("an outcome").standing();
-    let wait = standing.retry_after().expect("refused") - Duration::from_micros(1);
+    let wait = standing.retry_after.expect("refused") - Duration::from_micros(1);
     for admitted in [false, true] {
         fixture.set(day + wait.as_micros() as u64 + u64::from(admitted));
         assert_eq!(check(fixture, policy, 3).await.is_allowed(), admitted, "{policy:?}");

@@ -19,7 +19,7 @@ fn contracts(limit: u64) -> Vec<(Policy, Quota)> {
 
 async fn left(fixture: &Fixture, charge: Charge<'_>) -> u64 {
     let decision = fixture.limiter.peek(charge).await.expect("an answer");
-    decision.outcomes().next().expect("an outcome").standing().remaining()
+    decision.outcomes().next().expect("an outcome").standing().remaining
 }
 
 async fn admits(fixture: &Fixture, charge: Charge<'_>) -> bool {
@@ -88,7 +88,7 @@ pub async fn equal_charges_need_one_quota(fixture: Fixture) {
         let outcomes: Vec<_> = decision.outcomes().collect();
         let [outcome] = &outcomes[..] else { panic!("they are one charge: {outcomes:?}") };
         assert_eq!(outcome.verdict(), Verdict::OverCapacity);
-        assert_eq!(outcome.standing().limit(), small.limit());
+        assert_eq!(outcome.standing().limit, small.limit());
     }
 }
 
@@ -98,7 +98,7 @@ pub async fn a_wait_follows_its_own_quota(fixture: Fixture) {
         let charge = || policy.charge("alice", 3).with_quota(quota);
         assert!(admits(&fixture, charge()).await);
         let decision = fixture.limiter.check(charge()).await.expect("an answer");
-        let wait = decision.binding().expect("a denial").standing().retry_after();
+        let wait = decision.binding().expect("a denial").standing().retry_after;
         let wait = wait.expect("a wait");
         assert!(wait <= Duration::from_secs(2), "{quota:?} waits {wait:?}");
         let wait = u64::try_from(wait.as_micros()).expect("small");

@@ -36,7 +36,7 @@ pub async fn a_trial_is_charged_whatever_the_live_charges_decide(fixture: Fixtur
             let trial = decision.outcomes().next().expect("the trial");
             assert_eq!(decision.is_allowed(), live);
             assert_eq!((trial.verdict(), trial.granted()), (verdict, granted), "{tried:?}");
-            assert_eq!(trial.standing().remaining(), left, "{tried:?}");
+            assert_eq!(trial.standing().remaining, left, "{tried:?}");
             assert_eq!(remaining(&fixture, tried).await, left, "{tried:?}");
         }
         // The live charge of a check that a trial does not pass is spent.
@@ -174,7 +174,7 @@ pub async fn trials_of_several_keys_are_spent_also_if_a_later_key_denies(fixture
         for key in keys {
             let decision = limiter.peek(tried.charge(key, 0)).await.expect("an answer");
             let standing = decision.outcomes().next().expect("an outcome").standing();
-            assert_eq!(standing.remaining(), 4, "{tried:?} {key}");
+            assert_eq!(standing.remaining, 4, "{tried:?} {key}");
         }
     }
 }

@@ -40,7 +40,7 @@ async fn run(fixture: &Fixture, vector: &Value) {
     };
     let window = Duration::from_micros(number("window").expect("a window"));
     let limit = number("limit").expect("a limit");
-    let quota = Quota::new_with_algorithm(limit, window, algorithm).expect("valid");
+    let quota = Quota::new(limit, window, algorithm).expect("valid");
     let policy = Policy::new("vector", quota).expect("valid");
     for step in vector["steps"].as_array().expect("steps") {
         fixture.set(step["t"].as_u64().expect("a time"));
@@ -62,13 +62,13 @@ fn compare(step: &Value, decision: &Decision<'_>) {
         assert_eq!(decision.is_allowed(), allowed, "{step}");
     }
     if let Some(remaining) = step["remaining"].as_u64() {
-        assert_eq!(standing.remaining(), remaining, "{step}");
+        assert_eq!(standing.remaining, remaining, "{step}");
     }
     if let Some(reset) = step["reset"].as_u64() {
-        assert_eq!(micros(standing.reset_after()), reset, "{step}");
+        assert_eq!(micros(standing.reset_after), reset, "{step}");
     }
     if let Some(retry) = step.get("retry") {
-        assert_eq!(standing.retry_after().map(micros), retry.as_u64(), "{step}");
+        assert_eq!(standing.retry_after.map(micros), retry.as_u64(), "{step}");
         let over =
             decision.outcomes().next().expect("an outcome").verdict() == Verdict::OverCapacity;
         assert_eq!(over, !decision.is_allowed() && retry.is_null(), "{step}");
@@ -82,11 +82,7 @@ pub async fn sliding_counter_estimate(fixture: Fixture) {
     for (index, case) in vector["cases"].as_array().expect("cases").iter().enumerate() {
         let number = |name: &str| case[name].as_u64().expect("a number");
         let window = number("window");
-        let quota = Quota::new_with_algorithm(
-            LIMIT,
-            Duration::from_micros(window),
-            Algorithm::SlidingCounter,
-        );
+        let quota = Quota::new(LIMIT, Duration::from_micros(window), Algorithm::SlidingCounter);
         let policy = Policy::new(&format!("case-{index}"), quota.expect("valid")).expect("valid");
         let spend = |cost| fixture.limiter.check(policy.charge("alice", cost));
         let period = 400_000 * window;
@@ -101,7 +97,7 @@ pub async fn sliding_counter_estimate(fixture: Fixture) {
             .next()
             .expect("an outcome")
             .standing()
-            .remaining();
+            .remaining;
         let rest = u128::from(number("previous")) * u128::from(window - number("elapsed"));
         let rounded = u64::from(!rest.is_multiple_of(u128::from(window)));
         assert_eq!(LIMIT - left, number("estimate") + rounded, "{case}");

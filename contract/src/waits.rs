@@ -54,9 +54,9 @@ pub async fn a_full_key_waits_for_nothing(fixture: Fixture) {
     for policy in &each_algorithm(3) {
         let decision = check(&fixture, policy, 0).await;
         let standing = decision.outcomes().next().expect("an outcome").standing();
-        assert_eq!((standing.limit(), standing.remaining()), (3, 3));
-        assert!(standing.next_after().is_zero() && standing.reset_after().is_zero());
-        assert_eq!(standing.retry_after(), None);
+        assert_eq!((standing.limit, standing.remaining), (3, 3));
+        assert!(standing.next_after.is_zero() && standing.reset_after.is_zero());
+        assert_eq!(standing.retry_after, None);
     }
 }
 
@@ -115,7 +115,7 @@ pub async fn a_clock_is_set_back_beyond_a_window(fixture: Fixture) {
             fixture.set(START - back);
             let peek = fixture.limiter.peek(policy.charge("alice", 0)).await.expect("an answer");
             let standing = *peek.outcomes().next().expect("an outcome").standing();
-            let wait = standing.reset_after().as_micros() as u64;
+            let wait = standing.reset_after.as_micros() as u64;
             assert_eq!(wait < 2 * WINDOW, is_set_back, "{policy:?} waits {wait}, {back} back");
         }
     }

@@ -128,13 +128,13 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
             }
             let is_known = line.standing.limit == quota.capacity() && !quota.is_concurrent();
             let wait = if is_known {
-                ahead.wait(quota, reply.time, &line.standing)
+                Duration::from_micros(ahead.wait(quota, reply.time, &line.standing))
             } else {
                 line.standing.retry_after.unwrap_or(line.standing.next_after)
             };
             line.verdict = Verdict::Refused;
-            line.standing.retry_after = Some(wait.max(1));
-            longest = longest.max(is_known.then_some(Duration::from_micros(wait)));
+            line.standing.retry_after = Some(wait.max(Duration::from_micros(1)));
+            longest = longest.max(is_known.then_some(wait));
         }
         let denial = Decision::new(&mut self.charges.clone(), self.with_trials(reply))?;
         Ok((denial, longest))

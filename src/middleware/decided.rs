@@ -51,13 +51,7 @@ impl Decisions {
         Self::new(decision, self.outer().cloned())
     }
 
-    /// Returns the [`Decision`] of the innermost layer that made one, or `None` if none did.
-    #[must_use]
-    pub fn decision(&self) -> Option<&Decision<'static>> {
-        self.decisions().next()
-    }
-
-    /// Returns the decisions of all layers, from the innermost outward.
+    /// Returns the [`Decision`]s of all layers, from the innermost outward.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision<'static>> {
         let chain = std::iter::successors(Some(self), |decided| decided.outer());
         chain.filter_map(|decided| decided.0.as_deref()).map(|chain| &chain.decision)
@@ -75,12 +69,12 @@ impl Decisions {
     /// `None` if nothing but shadow charges was decided.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        Some(self.tightest()?.standing().remaining())
+        Some(self.tightest()?.standing().remaining)
     }
 
     fn tightest(&self) -> Option<Outcome<'_>> {
         let outcomes = self.decisions().filter_map(Decision::binding);
-        outcomes.min_by_key(|outcome| outcome.standing().remaining())
+        outcomes.min_by_key(|outcome| outcome.standing().remaining)
     }
 
     fn outer(&self) -> Option<&Self> {

@@ -23,21 +23,18 @@ pub(super) fn find_second_charge(
     sum: Option<usize>,
     parts: &mut Parts,
 ) {
-    if !requests.is_active() {
-        return;
-    }
-    requests.count();
-    if let Some(charge) = sum.and_then(|index| charges.get(index)) {
-        requests.end();
-        return telemetry::charged_twice(charge.policy().name());
-    }
+    let Some(_) = requests.count() else { return };
+    let mut second = sum.and_then(|index| charges.get(index));
     let charged = parts.extensions.get_or_insert_default::<Charged>();
     for charge in charges.iter().filter(|charge| charge.cost() > 0) {
         let line = (limiter.id(), charge.policy().id(), *charge.key());
         if charged.0.contains(&line) {
-            requests.end();
-            return telemetry::charged_twice(charge.policy().name());
+            second.get_or_insert(charge);
         }
         charged.0.push(line);
+    }
+    if let Some(charge) = second {
+        requests.end();
+        telemetry::charged_twice(charge.policy().name());
     }
 }

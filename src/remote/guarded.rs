@@ -94,9 +94,10 @@ impl Guarded {
         let answer = match self.send(request, origin, limit) {
             Step::Decided(reply) => Answer::ready(reply),
             Step::Waits(call) => {
-                let needed = call.call.operation.on(request.slice());
-                let charges = needed.map_or(&[][..], Request::slice);
-                let call = call.keeping(Charges::copy(charges));
+                let is_needed = call.call.request_of.is_some();
+                let charges =
+                    if is_needed { Charges::copy(request.slice()) } else { Charges::default() };
+                let call = call.keeping(charges);
                 Answer::pending(async move { call.await.1 })
             }
         };
@@ -123,7 +124,7 @@ impl Guarded {
     /// 3. If the [deny cache](DenyCache) implies that the store denies the check, the cache answers.
     /// 4. Each breaker of step 2 grants a [permit](NodePermit). If one rejects the request, the fallback
     ///    decides.
-    /// 5. The store is called. It must answer by the [deadline](Deadline).
+    /// 5. The store is called. It must answer by the [deadline](deadline_in).
     /// 6. The breakers and the deny cache record the outcome.
     /// 7. If the store has failed, the fallback decides. If it has answered, the backlog of the
     ///    fallback is charged to it.
@@ -159,10 +160,10 @@ impl Guarded {
             return Step::Decided(self.fall_back(request, Cause::Rejected, origin));
         };
         // 5.
-        let deadline = limit.and_then(Deadline::new);
+        let deadline = limit.and_then(deadline_in);
         let mut call = Unrecorded {
             guarded: self.clone(),
-            operation: GuardedOperation::of(request),
+            request_of: request_of(request),
             charges: Charges::default(),
             origin,
             start,
@@ -203,11 +204,7 @@ impl Guarded {
         for breaker in breakers.iter().filter(|breaker| breaker.is_open()) {
             self.start_prober(breaker);
         }
-        // A probe that one breaker is due for must not be used up by a request that another one rejects.
-        if breakers.len() > 1 && !breakers.iter().all(|breaker| breaker.admits(start)) {
-            return None;
-        }
-        breakers.into_iter().map(|breaker| NodePermit::try_acquire(breaker, start)).collect()
+        NodePermit::try_acquire_all(breakers, start)
     }
 
     /// Records the outcome of a call in the breaker of each node that it depended on.
@@ -223,6 +220,11 @@ impl Guarded {
 }
 
 impl Guards {
+    /// Returns whether the fallback has units to charge to the store.
+    pub(super) fn has_backlog(&self) -> bool {
+        self.fallback.as_ref().is_some_and(|fallback| !fallback.backlog().is_empty())
+    }
+
     /// Returns the time that the store has taken since `start`. Returns `None` in two cases:
     ///
     /// - The process was late meanwhile. Most of the time may have passed in its own run queue.
@@ -237,9 +239,9 @@ impl Guards {
     /// A store that [keeps deadlines](Traits::keeps_deadlines) fails by itself, and its error says whether the
     /// request was sent. It has the only timer of the call, and measures with it. For other stores a timer here
     /// ends the call, and the effect of the request is [unknown](Effect::Unknown).
-    pub(super) fn call_store(&self, request: Request<'_>, deadline: Option<Deadline>) -> Answer {
+    pub(super) fn call_store(&self, request: Request<'_>, deadline: Option<TimeLimit>) -> Answer {
         let answer = self.store.call(request, deadline.map(|it| it.time().into_std()));
-        let Some(Deadline { at, limit }) = deadline.filter(|_| !self.traits.keeps_deadlines) else {
+        let Some(deadline) = deadline.filter(|_| !self.traits.keeps_deadlines) else {
             return answer;
         };
         match answer.now() {
@@ -247,8 +249,8 @@ impl Guards {
             Err(mut answer) => {
                 let delay = self.scheduling_delay.clone();
                 Answer::pending(async move {
-                    let reply = at.wait_measured(Pin::new(&mut answer), &delay).await;
-                    reply.unwrap_or_else(|_| Err(missed(limit).with_effect(Effect::Unknown)))
+                    let reply = deadline.wait_measured(Pin::new(&mut answer), &delay).await;
+                    reply.unwrap_or_else(|_| Err(missed(deadline).with_effect(Effect::Unknown)))
                 })
             }
         }
@@ -320,7 +322,7 @@ impl<'p> Future for Call<'p> {
 pub(crate) struct StoreCall<'p> {
     call: Unrecorded<'p>,
     answer: Answer,
-    deadline: Option<Deadline>,
+    deadline: Option<TimeLimit>,
 }
 
 impl<'p> StoreCall<'p> {
@@ -346,7 +348,7 @@ impl<'p> Future for StoreCall<'p> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered<'p>> {
         let Self { call, answer, deadline } = &mut *self;
         let reply = ready!(Pin::new(answer).poll(cx));
-        if reply.is_err() && deadline.is_some_and(Deadline::has_passed) {
+        if reply.is_err() && deadline.is_some_and(TimeLimit::has_passed) {
             telemetry::deadline_missed();
         }
         let time = call.guarded.store_time(call.start);
@@ -361,41 +363,22 @@ impl<'p> Future for StoreCall<'p> {
         }
         // 6 and 7.
         let charges = mem::take(&mut call.charges);
-        let reply = call.finish(reply, time, call.operation.on(&charges));
+        let request = call.request_of.map(|request_of| request_of(&charges));
+        let reply = call.finish(reply, time, request);
         Poll::Ready((charges, reply))
     }
 }
 
-/// The operation of a request whose charges are kept apart from it.
-#[derive(Debug, Clone, Copy)]
-enum GuardedOperation {
-    Acquire,
-    Peek,
-    Force,
-    /// A refund, a reset or a block, which the fallback does not execute in place of the store.
-    Other,
-}
+/// Makes a request of its charges.
+type RequestOf = for<'c> fn(&'c [Charge<'c>]) -> Request<'c>;
 
-impl GuardedOperation {
-    fn of(request: Request<'_>) -> Self {
-        match request {
-            Request::Acquire(_) => Self::Acquire,
-            Request::Peek(_) => Self::Peek,
-            Request::Force(_) => Self::Force,
-            Request::Refund(_) | Request::Reset(_) | Request::Block(..) | Request::Unblock(_) => {
-                Self::Other
-            }
-        }
-    }
-
-    /// Returns the request, or `None` if the fallback does not execute it in place of the store.
-    fn on<'c>(self, charges: &'c [Charge<'c>]) -> Option<Request<'c>> {
-        match self {
-            Self::Acquire => Some(Request::Acquire(charges)),
-            Self::Peek => Some(Request::Peek(charges)),
-            Self::Force => Some(Request::Force(charges)),
-            Self::Other => None,
-        }
+/// Returns how the request is made of its charges, or `None` if the fallback does not execute it in place of the store.
+fn request_of(request: Request<'_>) -> Option<RequestOf> {
+    match request {
+        Request::Acquire(_) => Some(|charges| Request::Acquire(charges)),
+        Request::Peek(_) => Some(|charges| Request::Peek(charges)),
+        Request::Force(_) => Some(|charges| Request::Force(charges)),
+        Request::Refund(_) | Request::Reset(_) | Request::Block(..) | Request::Unblock(_) => None,
     }
 }
 
@@ -403,7 +386,8 @@ impl GuardedOperation {
 /// stopped waiting.
 struct Unrecorded<'p> {
     guarded: Guarded,
-    operation: GuardedOperation,
+    /// `None` for a request that the fallback does not execute.
+    request_of: Option<RequestOf>,
     /// Empty for a request whose charges are not needed any more.
     charges: Charges<'p>,
     origin: Origin,
@@ -417,7 +401,7 @@ impl Unrecorded<'_> {
     fn into_owned(mut self) -> Unrecorded<'static> {
         Unrecorded {
             guarded: self.guarded.clone(),
-            operation: self.operation,
+            request_of: self.request_of,
             charges: mem::take(&mut self.charges).into_owned(),
             origin: self.origin,
             start: self.start,
@@ -446,7 +430,9 @@ impl Unrecorded<'_> {
         // 7.
         let error = match reply {
             Ok(_) => {
-                guarded.start_replay();
+                if guarded.has_backlog() {
+                    guarded.start_replay();
+                }
                 return reply;
             }
             Err(error) => error,
@@ -472,29 +458,11 @@ impl Drop for Unrecorded<'_> {
     }
 }
 
-/// The time by which the store must answer a call.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Deadline {
-    at: TimeLimit,
-    limit: Duration,
-}
-
-impl Deadline {
-    /// Creates the deadline of a call that starts now and waits at most `limit`. Returns
-    /// `None` outside of a tokio runtime with timers.
-    pub(super) fn new(limit: Duration) -> Option<Self> {
-        runtime_with_timer()?;
-        let wait = limit.max(2 * TIMER_RESOLUTION) - TIMER_RESOLUTION;
-        Some(Self { at: TimeLimit::after(wait), limit })
-    }
-
-    pub(super) fn time(self) -> Instant {
-        self.at.time()
-    }
-
-    pub(super) fn has_passed(self) -> bool {
-        Instant::now() >= self.time()
-    }
+/// Returns the time by which the store must answer a call that starts now and waits at most `limit`. Returns `None`
+/// outside of a tokio runtime with timers.
+pub(super) fn deadline_in(limit: Duration) -> Option<TimeLimit> {
+    runtime_with_timer()?;
+    Some(TimeLimit::after(limit.max(2 * TIMER_RESOLUTION) - TIMER_RESOLUTION))
 }
 
 /// Changes the reply of an answer.
@@ -508,6 +476,7 @@ pub(super) fn then(
     }
 }
 
-fn missed(limit: Duration) -> Error {
+fn missed(deadline: TimeLimit) -> Error {
+    let limit = deadline.period() + TIMER_RESOLUTION;
     Error::new(ErrorKind::Unavailable, format!("the store did not answer within {limit:?}"))
 }

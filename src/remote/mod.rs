@@ -21,10 +21,9 @@ mod fingerprint;
 mod guarded;
 mod leases;
 mod pipeline;
-mod protected;
 mod recovery;
 
-pub use self::{breaker::BreakerConfig, config::Resilience, protected::Protected};
+pub use self::{breaker::BreakerConfig, config::Resilience, pipeline::Protected};
 pub(crate) use self::{
     guarded::{Answered, Call, Step},
     pipeline::Pipeline,

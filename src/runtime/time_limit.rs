@@ -89,6 +89,15 @@ impl TimeLimit {
         self.at
     }
 
+    /// Returns the length of the wait unless the process is late.
+    pub(crate) fn period(self) -> Duration {
+        self.period
+    }
+
+    pub(crate) fn has_passed(self) -> bool {
+        Instant::now() >= self.at
+    }
+
     /// Returns the earlier one of two limits.
     #[cfg(feature = "redis")]
     pub(crate) fn min(self, other: Self) -> Self {

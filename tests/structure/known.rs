@@ -2,7 +2,8 @@
 
 /// Files below 40 lines of code, each with its cause.
 pub(crate) const SMALL: &[(&str, &str)] = &[
-    ("memory/index", "the search for an entry, which is measured by itself"),
+    ("decision/standing", "what an algorithm reports on a key, which stands below the algorithms"),
+    ("policy/on_failure", "a public type, and what follows from it for a check"),
     ("algorithm/math", "the exact arithmetic of all algorithms"),
     ("guide", "the pages of the guide"),
     ("middleware/misuse", "a search that the first requests make, apart from their path"),

@@ -114,7 +114,7 @@ fn with_costs(rule: Rule, spec: &RuleSpec) -> Rule {
     if routes.is_empty() {
         return rule.cost(by_method);
     }
-    rule.cost(cost::by_route_or_else(routes, by_method))
+    rule.cost(cost::by_route(routes, by_method))
 }
 
 fn by_method(

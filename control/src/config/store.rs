@@ -201,8 +201,7 @@ fn secrets(texts: &[String]) -> Vec<At<Secret>> {
 /// Returns the error of one of the two stores of a region.
 fn named(name: &str, error: Error) -> Error {
     let named = Error::new(error.kind(), format!("{name}: {error}"));
-    let named = named.with_effect(error.effect());
-    named.with_place(error.place().to_owned()).with_source(error)
+    named.with_effect(error.effect()).with_source(error)
 }
 
 impl fmt::Display for StoreKind {

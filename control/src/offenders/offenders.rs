@@ -8,7 +8,7 @@ use std::{
 use plimsoll::{
     Decision, Key,
     clock::{Clock, SystemClock},
-    decision::OutcomeKind,
+    store::Verdict,
 };
 
 use super::{
@@ -137,18 +137,18 @@ impl Offenders {
     fn count(&self, decision: &Decision<'_>, weight: u64) {
         let minute = self.minute();
         for outcome in decision.outcomes() {
-            let (denied, spent) = match outcome.kind() {
-                OutcomeKind::Denied => (weight, 0),
-                OutcomeKind::Allowed => (0, outcome.granted().saturating_mul(weight)),
-                _ => continue,
-            };
+            if !outcome.charge().is_live() {
+                continue;
+            }
+            let is_denied = outcome.verdict() != Verdict::Passed;
+            let spent = outcome.granted().saturating_mul(weight);
             let Some(counts) = self.counts(outcome.charge().policy().name(), minute) else {
                 continue;
             };
             let mut counts = locked(&counts, minute);
             let key = outcome.charge().key();
-            if denied > 0 {
-                counts.denied.add(key, denied);
+            if is_denied {
+                counts.denied.add(key, weight);
             } else if spent > 0 {
                 counts.spent.add(key, spent);
             }

@@ -36,9 +36,9 @@ pub(super) fn headers(
             text.push('"');
         }
         push(&mut policies, ";q=", quota.limit());
-        push(&mut standings, ";r=", standing.remaining());
+        push(&mut standings, ";r=", standing.remaining);
         // The effective window must not end after `retry-after`.
-        let window = standing.next_after().as_secs().max(1).min(wait.unwrap_or(u64::MAX));
+        let window = standing.next_after.as_secs().max(1).min(wait.unwrap_or(u64::MAX));
         push(&mut policies, ";w=", whole_seconds(quota.window()));
         push(&mut standings, ";t=", window);
     }
@@ -65,7 +65,7 @@ fn header(name: &str, value: String) -> HeaderValue {
 
 /// Returns the seconds after which a denied line may pass.
 pub(super) fn retry_after(standing: &Standing) -> u64 {
-    let wait = standing.retry_after().unwrap_or(standing.next_after());
+    let wait = standing.retry_after.unwrap_or(standing.next_after);
     whole_seconds(wait).max(1)
 }
 

@@ -13,7 +13,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac};
 use http::StatusCode;
 use plimsoll::{
-    Charge, Decision, Error, Key, Limiter, OnFailure, Policy, Quota,
+    Algorithm, Charge, Decision, Error, Key, Limiter, OnFailure, Policy, Quota,
     clock::Timestamp,
     decision::{Receipt, ReceiptLine},
     error::Effect,
@@ -241,7 +241,8 @@ impl Receipts {
         let validity = Duration::from_micros(content.validity_micros).max(Duration::from_secs(1));
         let charge = self.uses.charge(Key::from(content.nonce.as_str()), 1);
         // No other part decides if the store cannot: it would not know of uses at other instances.
-        let charge = charge.with_quota(Quota::new(1, validity)?).with_on_failure(OnFailure::Deny);
+        let quota = Quota::new(1, validity, Algorithm::SlidingLog)?;
+        let charge = charge.with_quota(quota).with_on_failure(OnFailure::Deny);
         let decision = self.limiter.check(charge).await?;
         let ends = content.time_micros.saturating_add(content.validity_micros);
         if decision.time() >= Timestamp::from_micros(ends) {

@@ -7,7 +7,7 @@ use super::{
     value,
 };
 use crate::{
-    clock::Timestamp,
+    clock::{Timestamp, micros_up},
     decision::{Decision, Denied, Outcome, Outcomes},
 };
 
@@ -250,7 +250,8 @@ impl XRateLimit {
         let standing = outcome.standing();
         // Units in flight come back when work ends, which is not known.
         let is_estimate = outcome.charge().quota().is_concurrent();
-        let reset_after = standing.reset_after.min(if is_estimate { 1_000_000 } else { u64::MAX });
+        let reset_after =
+            micros_up(standing.reset_after).min(if is_estimate { 1_000_000 } else { u64::MAX });
         let reset = match reset {
             ResetFormat::Seconds if reset_after == 0 => 0,
             ResetFormat::Seconds => value::whole_seconds(reset_after),

@@ -5,6 +5,7 @@ use std::{str, time::Duration};
 use http::HeaderValue;
 
 use crate::{
+    clock::micros_up,
     decision::{Denied, Standing},
     random,
 };
@@ -42,7 +43,7 @@ pub(in crate::middleware) fn with_jitter(seconds: u64, jitter: Duration) -> u64 
 /// Returns the effective window in whole seconds: the time in which the client can use no more
 /// units than remain.
 pub(super) fn window_seconds(standing: &Standing) -> u64 {
-    (standing.next_after / 1_000_000).max(1)
+    (micros_up(standing.next_after) / 1_000_000).max(1)
 }
 
 /// Rounds microseconds up to whole seconds, at least 1.

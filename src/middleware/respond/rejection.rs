@@ -10,7 +10,7 @@ use http::{
 use smallvec::SmallVec;
 
 use crate::{
-    decision::{Denied, Outcome, OutcomeKind},
+    decision::{Denied, Outcome, Verdict},
     middleware::headers::{Headers, is_estimate, number, retry_after, with_jitter},
     rule::MissingPeer,
 };
@@ -265,7 +265,8 @@ impl<'a> Rejection<'a> {
 
 /// Returns the outcomes that denied the check.
 pub(super) fn violations<'a>(denied: &'a Denied<'_>) -> impl Iterator<Item = Outcome<'a>> {
-    denied.outcomes().filter(|outcome| outcome.kind() == OutcomeKind::Denied)
+    let live = denied.outcomes().filter(|outcome| outcome.charge().is_live());
+    live.filter(|outcome| outcome.verdict() != Verdict::Passed)
 }
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");

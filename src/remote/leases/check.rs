@@ -44,8 +44,8 @@ type RenewalEnds = SmallVec<[RenewalEnd; 1]>;
 const MAX_WAITS: usize = 2;
 
 impl Leases {
-    /// Begins a check whose charges are all [leased](super::is_leased), and waits no longer than `limit` for the
-    /// store.
+    /// Begins a check whose charges [may all be leased](Charge::may_be_leased), and waits no longer than `limit` for
+    /// the store.
     pub(in crate::remote) fn acquire<'p>(
         self: &Arc<Self>,
         charges: &mut Charges<'p>,
@@ -149,7 +149,8 @@ impl Leases {
                 Step::Decided(reply)
             }
             Step::Waits(call) => {
-                let (stocks, call) = (Arc::clone(&self.stocks), call.into_owned());
+                let stocks = Arc::clone(&self.stocks);
+                let call = call.into_owned();
                 Step::Waits(Call::boxed(async move {
                     let (charges, mut reply) = call.await;
                     stocks.record(&charges, asked_at, &mut reply);

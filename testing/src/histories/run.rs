@@ -286,7 +286,7 @@ impl Player<'_> {
                 assert_eq!(wait, named.max());
                 assert_eq!(denied.is_over_capacity(), wait.is_none());
                 let binding = denied.binding().expect("a denial has a reason");
-                let longest = binding.standing().retry_after().map(micros);
+                let longest = binding.standing().retry_after.map(micros);
                 assert_eq!(longest.map(|wait| named_wait(wait, binding.charge().quota())), wait);
                 if let Some(wait) = waits.iter().flatten().map(|(wait, _)| *wait).max()
                     && !beside_a_trial(asks)
@@ -309,20 +309,18 @@ impl Player<'_> {
         let old = self.policies[index].quota();
         let (limit, window, algorithm) = (old.limit(), old.window(), old.algorithm());
         let new = match (change, algorithm) {
-            (Change::Limit(part), _) => {
-                Quota::new_with_algorithm(part.of(limit).max(1), window, algorithm)
-            }
+            (Change::Limit(part), _) => Quota::new(part.of(limit).max(1), window, algorithm),
             (Change::Window(part), _) => {
                 let window = Duration::from_micros(part.of(micros(window)));
-                Quota::new_with_algorithm(limit, window, algorithm)
+                Quota::new(limit, window, algorithm)
             }
             (Change::Burst(part), Algorithm::TokenBucket { burst }) => {
                 let burst = part.of(burst).max(1);
-                Quota::new_with_algorithm(limit, window, Algorithm::TokenBucket { burst })
+                Quota::new(limit, window, Algorithm::TokenBucket { burst })
             }
             (Change::Rate(limit_part, part), _) => {
                 let window = Duration::from_micros(part.of(micros(window)));
-                Quota::new_with_algorithm(limit_part.of(limit).max(1), window, algorithm)
+                Quota::new(limit_part.of(limit).max(1), window, algorithm)
             }
             (Change::Lease(lease), _) => Ok(leased(old, lease)),
             (

@@ -24,5 +24,5 @@ pub fn counted(quota: &Quota, is_shared: bool) -> Quota {
             other => panic!("the oracle does not know {other:?}"),
         }
     }
-    Quota::new_with_algorithm(limit, window, algorithm).expect("in bounds")
+    Quota::new(limit, window, algorithm).expect("in bounds")
 }

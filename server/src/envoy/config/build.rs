@@ -260,6 +260,7 @@ fn header_name(own: &str, names: &[String]) -> Box<str> {
 /// Returns the name of the [policy](Policy) of a limit: a readable part, and a digest by which limits of
 /// different paths have different names. It is the same in every process, and after every reload.
 fn policy_name(domain: &str, names: &[String]) -> String {
+    const MAX_CHARS: usize = 64;
     const DIGEST_BYTES: usize = 6;
     // YAML cannot contain a zero byte.
     let id: String = names.iter().map(|name| format!("\0{name}")).collect();
@@ -269,7 +270,7 @@ fn policy_name(domain: &str, names: &[String]) -> String {
         it @ ('a'..='z' | '0'..='9' | '-' | '.') => it,
         _ => '_',
     };
-    let room = Policy::MAX_NAME_CHARS - 2 * DIGEST_BYTES - 1;
+    let room = MAX_CHARS - 2 * DIGEST_BYTES - 1;
     let path = names.join(".");
     let name = format!("envoy.{domain}.{}", path.trim_start_matches('.'));
     let name: String = name.chars().map(readable).take(room).collect();
