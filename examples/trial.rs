@@ -1,7 +1,7 @@
 //! Tries out a looser limit, as a shadow and as a trial: `cargo run -p plimsoll-examples --example trial`.
 //!
 //! The live limit is 100 a minute, and clients ask for 300 in a minute. With a limit of 200, 100 of them
-//! would be denied. The shadow sees only what the live limit admits, so it reports no denial. The trial
+//! would be denied. The shadow sees only the requests that the live limit admits, so it reports no denial. The trial
 //! reports 100.
 //!
 //! With the argument `--decisions`, each decision is a line.

@@ -76,7 +76,7 @@ pub async fn a_block_refuses_until_it_ends(fixture: Fixture) {
         let standing = *denied.binding().expect("a reason").standing();
         assert_eq!((standing.limit, standing.remaining), (10, 0));
         assert_eq!((standing.next_after, standing.reset_after), (rest, rest));
-        // Nothing was spent by what was refused, and what was spent before has come back.
+        // The refused charge has spent nothing, and the units that were spent before have come back.
         fixture.set(START + 900 * SECOND - 1);
         assert!(!check(&fixture, policy, 1).await.is_allowed());
         fixture.set(START + 900 * SECOND);
@@ -139,15 +139,15 @@ pub async fn the_later_of_two_blocks_ends(fixture: Fixture) {
 pub async fn unblock_lifts_a_block_and_keeps_the_units(fixture: Fixture) {
     fixture.set(START);
     for policy in &each_algorithm(10) {
-        let charge = || policy.charge("alice", 1);
-        fixture.limiter.unblock(charge()).await.expect("nothing to lift");
+        let charge = policy.charge("alice", 1);
+        fixture.limiter.unblock(charge.clone()).await.expect("nothing to lift");
         assert_eq!(remaining(&fixture, policy).await, 10);
         block(&fixture, policy, seconds(60)).await;
-        fixture.limiter.unblock(charge()).await.expect("an answer");
+        fixture.limiter.unblock(charge.clone()).await.expect("an answer");
         assert_eq!(remaining(&fixture, policy).await, 10, "{policy:?}");
         let held = hold(&fixture.limiter, policy.charge("alice", 4)).await;
         block(&fixture, policy, seconds(60)).await;
-        fixture.limiter.unblock(charge()).await.expect("an answer");
+        fixture.limiter.unblock(charge.clone()).await.expect("an answer");
         assert_eq!(remaining(&fixture, policy).await, 6, "{policy:?}");
         assert_eq!(held.refund().await.expect("an answer"), 4);
         assert!(check(&fixture, policy, 10).await.is_allowed());
@@ -159,33 +159,37 @@ pub async fn the_keys_that_were_found_are_counted(fixture: Fixture) {
     let limiter = &fixture.limiter;
     for policy in &each_algorithm(10) {
         fixture.set(START);
-        let charge = || policy.charge("alice", 1);
-        assert_eq!(limiter.reset(charge()).await.expect("an answer"), 0, "{policy:?}");
-        assert_eq!(limiter.unblock(charge()).await.expect("an answer"), 0);
-        assert_eq!(limiter.block(charge(), seconds(900)).await.expect("an answer"), 0);
-        assert_eq!(limiter.unblock(charge()).await.expect("an answer"), 1, "{policy:?}");
-        assert_eq!(limiter.unblock(charge()).await.expect("an answer"), 0);
-        assert_eq!(limiter.reset(charge()).await.expect("an answer"), 0, "nothing was spent");
+        let charge = policy.charge("alice", 1);
+        assert_eq!(limiter.reset(charge.clone()).await.expect("an answer"), 0, "{policy:?}");
+        assert_eq!(limiter.unblock(charge.clone()).await.expect("an answer"), 0);
+        assert_eq!(limiter.block(charge.clone(), seconds(900)).await.expect("an answer"), 0);
+        assert_eq!(limiter.unblock(charge.clone()).await.expect("an answer"), 1, "{policy:?}");
+        assert_eq!(limiter.unblock(charge.clone()).await.expect("an answer"), 0);
+        assert_eq!(limiter.reset(charge.clone()).await.expect("an answer"), 0, "nothing was spent");
 
         assert!(check(&fixture, policy, 1).await.is_allowed());
-        assert_eq!(limiter.unblock(charge()).await.expect("an answer"), 0, "spent, not blocked");
         assert_eq!(
-            limiter.block(charge(), seconds(900)).await.expect("an answer"),
+            limiter.unblock(charge.clone()).await.expect("an answer"),
+            0,
+            "spent, not blocked"
+        );
+        assert_eq!(
+            limiter.block(charge.clone(), seconds(900)).await.expect("an answer"),
             1,
             "{policy:?}"
         );
-        assert_eq!(limiter.reset(charge()).await.expect("an answer"), 1, "{policy:?}");
-        assert_eq!(limiter.reset(charge()).await.expect("an answer"), 0);
+        assert_eq!(limiter.reset(charge.clone()).await.expect("an answer"), 1, "{policy:?}");
+        assert_eq!(limiter.reset(charge.clone()).await.expect("an answer"), 0);
 
-        assert_eq!(limiter.block(charge(), seconds(900)).await.expect("an answer"), 0);
-        assert_eq!(limiter.block(charge(), seconds(60)).await.expect("an answer"), 1);
-        assert_eq!(limiter.reset(charge()).await.expect("an answer"), 1, "a blocked key");
+        assert_eq!(limiter.block(charge.clone(), seconds(900)).await.expect("an answer"), 0);
+        assert_eq!(limiter.block(charge.clone(), seconds(60)).await.expect("an answer"), 1);
+        assert_eq!(limiter.reset(charge.clone()).await.expect("an answer"), 1, "a blocked key");
 
         // Neither a charge that has left the window nor a block that is over is found.
         assert!(check(&fixture, policy, 1).await.is_allowed());
         limiter.block(policy.charge("bob", 1), seconds(900)).await.expect("an answer");
         fixture.set(START + 900 * SECOND);
-        assert_eq!(limiter.reset(charge()).await.expect("an answer"), 0, "{policy:?}");
+        assert_eq!(limiter.reset(charge.clone()).await.expect("an answer"), 0, "{policy:?}");
         assert_eq!(limiter.unblock(policy.charge("bob", 1)).await.expect("an answer"), 0);
         assert_eq!(limiter.reset(policy.charge("bob", 1)).await.expect("an answer"), 0);
     }
@@ -209,20 +213,17 @@ pub async fn reset_lifts_a_block(fixture: Fixture) {
 pub async fn several_keys_are_blocked_in_one_call(fixture: Fixture) {
     fixture.set(START);
     let policies = each_algorithm(10);
-    let charges = || {
-        let charges = policies.iter().flat_map(|policy| {
-            [policy.charge("alice", 1), policy.charge("bob", 1), policy.charge("bob", 1).shadow()]
-        });
-        charges.collect::<Charges<'_>>()
-    };
-    let blocked = async || {
-        let decision = fixture.limiter.peek(charges()).await.expect("an answer");
-        decision.outcomes().filter(|it| it.verdict() == Verdict::Refused).count()
-    };
-    fixture.limiter.block(charges(), seconds(60)).await.expect("an answer");
-    assert_eq!(blocked().await, 3 * policies.len());
-    fixture.limiter.unblock(charges()).await.expect("an answer");
-    assert_eq!(blocked().await, 0);
+    let charges = policies.iter().flat_map(|policy| {
+        [policy.charge("alice", 1), policy.charge("bob", 1), policy.charge("bob", 1).shadow()]
+    });
+    let charges: Charges<'_> = charges.collect();
+    fixture.limiter.block(charges.clone(), seconds(60)).await.expect("an answer");
+    let blocked = fixture.limiter.peek(charges.clone()).await.expect("an answer");
+    assert!(blocked.outcomes().all(|it| it.verdict() == Verdict::Refused));
+    assert_eq!(blocked.outcomes().count(), 3 * policies.len());
+    fixture.limiter.unblock(charges.clone()).await.expect("an answer");
+    let lifted = fixture.limiter.peek(charges).await.expect("an answer");
+    assert!(lifted.outcomes().all(|it| it.verdict() != Verdict::Refused));
 }
 
 pub async fn a_blocked_charge_denies_its_check(fixture: Fixture) {
@@ -304,18 +305,14 @@ pub async fn forced_units_and_refunds_count_behind_a_block(fixture: Fixture) {
 pub async fn a_long_log_is_kept_behind_a_block(fixture: Fixture) {
     let long = policy("long", "1000/min");
     let mut held = Vec::new();
-    let penalize = async |from: u64| {
-        let mut charged = Vec::new();
-        for time in from..from + 100 {
-            fixture.set(START + time);
-            let penalty = fixture.limiter.penalize(long.charge("alice", 1)).await;
-            charged.push(fixture.limiter.hold(penalty.expect("an answer").into_receipt()));
+    for time in 0..200 {
+        if time == 100 {
+            block(&fixture, &long, seconds(10)).await;
         }
-        charged
-    };
-    held.extend(penalize(0).await);
-    block(&fixture, &long, seconds(10)).await;
-    held.extend(penalize(100).await);
+        fixture.set(START + time);
+        let penalty = fixture.limiter.penalize(long.charge("alice", 1)).await;
+        held.push(fixture.limiter.hold(penalty.expect("an answer").into_receipt()));
+    }
     for index in [150, 120, 90, 10] {
         assert_eq!(held.swap_remove(index).refund().await.expect("an answer"), 1);
     }

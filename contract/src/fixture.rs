@@ -1,4 +1,4 @@
-//! A store under test, and what several promises need.
+//! A store under test, and helpers of several promises.
 
 use std::{future::Future, time::Duration};
 
@@ -55,11 +55,20 @@ pub async fn hold(limiter: &Limiter, charge: plimsoll::Charge<'_>) -> Reservatio
 
 /// Returns the most units of `spent` (time, units) in any trailing window `(now - window, now]`.
 pub fn most_in_any_window(spent: &[(u64, u64)], window: u64) -> u128 {
-    let ends = spent.iter().map(|(end, _)| {
-        let inside = spent.iter().filter(|(time, _)| time <= end && time + window > *end);
-        inside.map(|(_, units)| u128::from(*units)).sum()
-    });
-    ends.max().unwrap_or(0)
+    let mut spent = spent.to_vec();
+    spent.sort_unstable();
+    let mut most = 0;
+    let mut inside = 0;
+    let mut oldest = 0;
+    for (end, units) in &spent {
+        inside += u128::from(*units);
+        while spent[oldest].0 + window <= *end {
+            inside -= u128::from(spent[oldest].1);
+            oldest += 1;
+        }
+        most = inside.max(most);
+    }
+    most
 }
 
 /// Runs a promise to its end, on a runtime of its own.

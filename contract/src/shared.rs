@@ -3,7 +3,7 @@
 use plimsoll::{Policy, Quota};
 
 use super::{
-    checks::{START, check, remaining},
+    checks::{START, check, each_algorithm, remaining},
     leases::counts,
 };
 use crate::{Fixture, hold, policy};
@@ -28,19 +28,14 @@ pub async fn a_leased_quota_is_counted_for_longer(fixture: Fixture) {
 
 /// Refunds, settlements and penalties find the state as it was counted.
 pub async fn what_a_leased_quota_has_spent_is_refunded(fixture: Fixture) {
-    for (algorithm, capacity) in [
-        ("sliding-log", 10),
-        ("sliding-buckets(5)", 10),
-        ("sliding-counter", 10),
-        ("token-bucket(10)", 9),
-        ("fixed-window", 10),
-    ] {
+    for each in &each_algorithm(10) {
+        let algorithm = each.quota().algorithm();
         let text = format!("10/10s {algorithm} leased(1s)");
-        let policy = policy(algorithm.split('(').next().expect("a name"), &text);
+        let policy = policy(algorithm.name(), &text);
+        let capacity = policy.quota().counted().capacity();
         fixture.set(START);
-        let [first, second] =
-            [3, 2].map(|units| hold(&fixture.limiter, policy.charge("alice", units)));
-        let (first, second) = (first.await, second.await);
+        let first = hold(&fixture.limiter, policy.charge("alice", 3)).await;
+        let second = hold(&fixture.limiter, policy.charge("alice", 2)).await;
         let third = fixture.limiter.penalize(policy.charge("alice", 1)).await.expect("an answer");
         assert_eq!(remaining(&fixture, &policy).await, capacity - 6, "{text}");
         assert_eq!(first.refund().await.expect("an answer"), 3, "{text}");
@@ -61,9 +56,8 @@ pub async fn a_refund_comes_in_time_until_the_lease_is_over(fixture: Fixture) {
         let policy = policy(name, &format!("10/10s {algorithm} leased(1s)"));
         // An edge of the buckets, which are a second long.
         fixture.set(START);
-        let [early, late] =
-            [3, 2].map(|units| hold(&fixture.limiter, policy.charge("alice", units)));
-        let (early, late) = (early.await, late.await);
+        let early = hold(&fixture.limiter, policy.charge("alice", 3)).await;
+        let late = hold(&fixture.limiter, policy.charge("alice", 2)).await;
         fixture.set(START + 11 * SECOND - 1);
         assert_eq!(early.refund().await.expect("an answer"), 3, "{algorithm}");
         assert_eq!(remaining(&fixture, &policy).await, 8, "{algorithm}");

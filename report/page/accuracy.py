@@ -20,18 +20,19 @@ IN_A_SENTENCE = {"adversary": "the adversary", "Poisson": "Poisson traffic", "st
 
 
 def draw(rows):
-    picture = Picture(760, 640, "The fullest window of each algorithm", "Units admitted in the fullest minute under six kinds of traffic, with the limit of 100 and the bound of each algorithm")
+    algorithms = names(rows, "algorithm")
+    height = 19 * len(algorithms)
+    picture = Picture(760, 82 + 3 * (height + 72), "The fullest window of each algorithm", "Units admitted in the fullest minute under six kinds of traffic, with the limit of 100 and the bound of each algorithm")
     picture.text(24, 32, "Most units admitted in any minute, at a limit of 100 a minute", "title")
     picture.text(24, 54, "dashed: the limit; thick mark: the published bound of the algorithm", "small")
-    algorithms = names(rows, "algorithm")
     for number, traffic in enumerate(names(rows, "traffic")):
-        left, top = 160 + 375 * (number % 2), 92 + 186 * (number // 2)
-        panel = Panel(picture, left, top, 190, 114, 220, 6)
+        left, top = 160 + 375 * (number % 2), 92 + (height + 72) * (number // 2)
+        panel = Panel(picture, left, top, 190, height, 220, len(algorithms))
         picture.text(left, top - 10, traffic)
         for tick in (0, 100, 200):
-            picture.add(f'<path class="axis" d="M{panel.x(tick)} {top + 114}v5"/>')
-            picture.text(panel.x(tick), top + 132, str(tick), "small", "middle")
-        picture.text(left + 190, top + 150, "units in a minute", "small", "end")
+            picture.add(f'<path class="axis" d="M{panel.x(tick)} {top + height}v5"/>')
+            picture.text(panel.x(tick), top + height + 18, str(tick), "small", "middle")
+        picture.text(left + 190, top + height + 36, "units in a minute", "small", "end")
         for at, algorithm in enumerate(algorithms):
             row = next(it for it in rows if (it["traffic"], it["algorithm"]) == (traffic, algorithm))
             y, over = top + 19 * at, row["fullest"] > row["limit"]
@@ -43,7 +44,7 @@ def draw(rows):
             inside = bound - panel.x(row["fullest"]) > 34
             picture.text((panel.x(row["fullest"]) if inside else bound) + 5, y + 13, str(row["fullest"]), "small")
         panel.vertical(100, "limit")
-        picture.add(f'<path class="axis" d="M{left} {top}v114h190"/>')
+        picture.add(f'<path class="axis" d="M{left} {top}v{height}h190"/>')
     picture.save("accuracy")
 
 

@@ -67,7 +67,8 @@ def draw_costs(points):
     panel = Panel(picture, 84, 84, 500, 262, 64, top, 1)
     panel.axes([1, 2, 4, 8, 16, 32, 64], [top * n // 4 for n in range(5)], "decisions that share a command", "decisions a second")
     ends = []
-    for name, style in STYLES.items():
+    others = {name: "plain" for name in points if name not in STYLES}
+    for name, style in (STYLES | others).items():
         line = [(panel.x(batch), panel.y(1e6 / cost)) for batch, cost in points[name]]
         picture.line(style, line)
         for x, y in line:

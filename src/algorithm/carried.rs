@@ -121,7 +121,8 @@ impl Carried {
         if generation == 0 {
             return Some(None);
         }
-        let (until, units) = (numbers.next(MAX_NUMBER)?, numbers.next(MAX_NUMBER)?);
+        let until = numbers.next(MAX_NUMBER)?;
+        let units = numbers.next(MAX_NUMBER)?;
         let ramp = Ramp { hold: numbers.next(MAX_NUMBER)?, zero: numbers.next(MAX_NUMBER)? };
         Some(Some(Box::new(Self { generation, until, units, ramp })))
     }

@@ -41,6 +41,14 @@ macro_rules! states {
                 }
             }
 
+            /// Returns the first time at which all units of a charge at `time` have come back, or `None`
+            /// if they come back bit by bit.
+            pub(super) fn returned_at(quota: &Quota, time: u64) -> Option<u64> {
+                match quota.algorithm() {
+                    $(Algorithm::$name { .. } => <$state>::returned_at(quota, time),)+
+                }
+            }
+
             /// Returns the number of the algorithm, with a bit for a block.
             pub(super) fn number(&self) -> u8 {
                 match self {

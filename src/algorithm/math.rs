@@ -36,8 +36,8 @@ pub(crate) fn mul_add_div_rem(a: u64, b: u64, d: u64, c: u64) -> (u64, u64) {
         Some(sum) => (sum / c, sum % c),
         None => {
             let sum = u128::from(a) * u128::from(b) + u128::from(d);
-            let (quotient, remainder) = (sum / u128::from(c), sum % u128::from(c));
-            (u64::try_from(quotient).unwrap_or(u64::MAX), remainder as u64)
+            let quotient = u64::try_from(sum / u128::from(c)).unwrap_or(u64::MAX);
+            (quotient, (sum % u128::from(c)) as u64)
         }
     }
 }
@@ -47,7 +47,8 @@ pub(crate) fn mul_add_div_rem(a: u64, b: u64, d: u64, c: u64) -> (u64, u64) {
 /// `used` never grows with time and is at most `target` at `to`. A search, because a sum of rounded
 /// ramps has no inverse; it runs only while units are carried.
 pub(super) fn first_time(from: u64, to: u64, target: u64, used: impl Fn(u64) -> u64) -> u64 {
-    let (mut low, mut high) = (from, to.max(from));
+    let mut low = from;
+    let mut high = to.max(from);
     while low < high {
         let middle = low.midpoint(high);
         if used(middle) <= target {

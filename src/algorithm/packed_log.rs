@@ -239,9 +239,11 @@ impl PackedLog {
     /// Restores a log.
     pub(super) fn read_all(numbers: &mut Numbers<'_>) -> Option<Self> {
         let head = numbers.next((1 << RECORD_NUMBER_BITS) - 1)?;
-        let (seen, window) = (numbers.next(MAX_NUMBER)?, numbers.next(MAX_WINDOW)?);
+        let seen = numbers.next(MAX_NUMBER)?;
+        let window = numbers.next(MAX_WINDOW)?;
         let old_records = numbers.next(MAX_RECORDS)? as u32;
-        let (old_life, len) = (numbers.next(MAX_WINDOW)?, numbers.next(MAX_RECORDS)? as u32);
+        let old_life = numbers.next(MAX_WINDOW)?;
+        let len = numbers.next(MAX_RECORDS)? as u32;
         let records = numbers.chunks(len as usize)?;
         let mut log = LogHeader { head, seen, window, old_records, old_life, base: 0, len };
         let mut read = Self::default();

@@ -65,6 +65,11 @@ fn ramp<const FADE: u64>(end: u64, window: u64) -> Ramp {
     Ramp { hold: end, zero: end + FADE * window }
 }
 
+/// Returns the rule by which the units of the period leave that holds `time`.
+fn ramp_at<const FADE: u64>(time: u64, window: u64) -> Ramp {
+    ramp::<FADE>(next_edge(time, window), window)
+}
+
 impl<const FADE: u64> Estimate<FADE> {
     /// Returns the units that count at `time` if nothing is charged until then.
     fn used(&self, time: u64) -> u64 {
@@ -97,7 +102,8 @@ impl<const FADE: u64> Stored for Periods<FADE> {
     fn refund(&mut self, quota: &Quota, now: Timestamp, refund: &Refund) -> u64 {
         let window = refund.quota.window_micros();
         let Mark([start, generation, _]) = refund.mark;
-        let (seen, end) = (now.as_micros().max(self.last_charge), start + window);
+        let seen = now.as_micros().max(self.last_charge);
+        let end = start + window;
         let is_of_this_window = self.window == window
             && quota.window_micros() == window
             && Carried::of(&self.carried).generation(start) == generation;
@@ -121,7 +127,7 @@ impl<const FADE: u64> Stored for Periods<FADE> {
         if self.window == 0 {
             return Timestamp::default();
         }
-        let zero = ramp::<FADE>(next_edge(self.last_charge, self.window), self.window).zero;
+        let zero = ramp_at::<FADE>(self.last_charge, self.window).zero;
         Timestamp::from_micros(zero.max(Carried::of(&self.carried).until()))
     }
 
@@ -129,7 +135,8 @@ impl<const FADE: u64> Stored for Periods<FADE> {
         if self.window == 0 {
             return 0;
         }
-        let (end, window) = (next_edge(self.last_charge, self.window), self.window);
+        let window = self.window;
+        let end = next_edge(self.last_charge, window);
         let now = now.as_micros().max(self.last_charge);
         ramp::<FADE>(end, window).weight(self.current, now)
             + ramp::<FADE>(end - window, window).weight(self.previous, now)
@@ -150,9 +157,12 @@ impl<const FADE: u64> StateMachine for Periods<FADE> {
     type Snapshot = Estimate<FADE>;
 
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> Estimate<FADE> {
-        let (limit, window, now) = (quota.limit(), quota.window_micros(), now.as_micros());
+        let window = quota.window_micros();
+        let now = now.as_micros();
         let seen = now.max(self.last_charge);
-        let (mut current, mut previous, end) = (0, 0, next_edge(seen, window));
+        let end = next_edge(seen, window);
+        let mut current = 0;
+        let mut previous = 0;
         let carried = if self.window == window {
             let last_end = next_edge(self.last_charge, window);
             if end == last_end {
@@ -164,7 +174,7 @@ impl<const FADE: u64> StateMachine for Periods<FADE> {
         } else {
             self.carry(window, seen)
         };
-        Estimate { limit, window, now, seen, current, previous, end, carried }
+        Estimate { limit: quota.limit(), window, now, seen, current, previous, end, carried }
     }
 
     fn wait(&self, estimate: &Estimate<FADE>, units: u64) -> u64 {
@@ -202,9 +212,17 @@ impl<const FADE: u64> StateMachine for Periods<FADE> {
         Mark([start, Carried::of(&self.carried).generation(start), 0])
     }
 
+    /// A single unit of a period that fades out weighs as a whole one to the end of the next period.
+    fn returned_at(quota: &Quota, time: u64) -> Option<u64> {
+        let window = quota.window_micros();
+        (FADE == 0 || quota.limit() == 1).then(|| next_edge(time, window) + FADE * window)
+    }
+
     fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
-        let (current, previous) = (numbers.next(MAX_COUNT)?, numbers.next(MAX_COUNT)?);
-        let (window, last_charge) = (numbers.next(MAX_WINDOW)?, numbers.next(MAX_NUMBER)?);
+        let current = numbers.next(MAX_COUNT)?;
+        let previous = numbers.next(MAX_COUNT)?;
+        let window = numbers.next(MAX_WINDOW)?;
+        let last_charge = numbers.next(MAX_NUMBER)?;
         // New counters have no window, and have counted nothing.
         let is_new = [current, previous, last_charge] == [0; 3];
         let carried = Carried::read(numbers)?;
@@ -226,9 +244,8 @@ impl<const FADE: u64> Periods<FADE> {
         if self.window == 0 {
             return Carried::default();
         }
-        let rule = |time, window| ramp::<FADE>(next_edge(time, window), window);
-        let rules = [self.window, window].map(|it| rule(self.last_charge, it));
-        let zero = |time| rule(time, window).zero;
-        Carried::of(&self.carried).next(seen, self.counted(), rules, zero)
+        let rules = [self.window, window].map(|it| ramp_at::<FADE>(self.last_charge, it));
+        Carried::of(&self.carried)
+            .next(seen, self.counted(), rules, |time| ramp_at::<FADE>(time, window).zero)
     }
 }

@@ -194,8 +194,9 @@ impl StateMachine for Ring {
     type Snapshot = TrailingWindow;
 
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> TrailingWindow {
-        let (limit, window) = (quota.limit(), quota.window_micros());
-        self.trailing(limit, window, edges(quota), now.as_micros(), quota.is_concurrent())
+        let window = quota.window_micros();
+        let in_flight = quota.is_concurrent();
+        self.trailing(quota.limit(), window, edges(quota), now.as_micros(), in_flight)
     }
 
     fn wait(&self, trailing: &TrailingWindow, units: u64) -> u64 {
@@ -226,6 +227,11 @@ impl StateMachine for Ring {
         Mark([self.push(trailing, units, budget), 0, 0])
     }
 
+    fn returned_at(quota: &Quota, time: u64) -> Option<u64> {
+        let window = quota.window_micros();
+        Some(rounded_up(window, edges(quota), time) + window)
+    }
+
     fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
         PackedLog::read_all(numbers).map(Self)
     }
@@ -238,11 +244,6 @@ fn edges(quota: &Quota) -> u64 {
         _ if quota.limit() > RECORDS && quota.window_micros() > RECORDS => RECORDS,
         _ => 0,
     }
-}
-
-/// Returns the stamp of a charge at `time`.
-pub(super) fn stamp(quota: &Quota, time: u64) -> u64 {
-    rounded_up(quota.window_micros(), edges(quota), time)
 }
 
 fn rounded_up(window: u64, edges: u64, time: u64) -> u64 {
@@ -268,13 +269,14 @@ impl Ring {
             Ordering::Equal => u64::MAX,
             Ordering::Greater => log.seen + log.window,
         };
-        let (first, base) = (0, log.base);
+        let base = log.base;
         let mut trailing =
-            TrailingWindow { log, limit, window, edges, all_left, now, first, base, used: 0 };
+            TrailingWindow { log, limit, window, edges, all_left, now, first: 0, base, used: 0 };
         // In most calls no record has left, or few at the front.
         if log.len > 0 && trailing.leaves(records, 0) <= seen {
-            let has_left = |index| trailing.leaves(records, index) <= seen;
-            trailing.first = partition_point(1, log.len as usize, has_left);
+            trailing.first = partition_point(1, log.len as usize, |index| {
+                trailing.leaves(records, index) <= seen
+            });
             trailing.base = records.get(trailing.first - 1).total();
         }
         trailing.used = u64::from(log.total(records).wrapping_sub(trailing.base));
@@ -378,7 +380,8 @@ impl Ring {
         }
         self.0.drop_oldest(log, *first as u32);
         log.base = *base;
-        let (len, capacity) = (log.len as usize, self.0.capacity());
+        let len = log.len as usize;
+        let capacity = self.0.capacity();
         if capacity > 64 && len < capacity / 4 {
             self.0.resize(log, (len * 2).max(MIN_GROWTH));
         }
@@ -420,9 +423,8 @@ impl Ring {
 /// the running total before them. Returns the first record that is left. The next charge drops the others, so
 /// that a log of units in flight is no longer than the time of the oldest one.
 fn first_in_flight(records: Records<'_>, first: usize, len: usize, base: u32) -> usize {
-    let is_refunded = |index: usize| records.get(index).total() == base;
-    if first < len && is_refunded(first) {
-        partition_point(first + 1, len, is_refunded)
+    if first < len && records.get(first).total() == base {
+        partition_point(first + 1, len, |index| records.get(index).total() == base)
     } else {
         first
     }

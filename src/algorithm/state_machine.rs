@@ -149,6 +149,10 @@ pub(crate) trait StateMachine: Stored + Default {
         budget: &dyn MemoryBudget,
     ) -> Mark;
 
+    /// Returns the first time at which all units of a charge at `time` have come back, or `None` if they come
+    /// back bit by bit.
+    fn returned_at(quota: &Quota, time: u64) -> Option<u64>;
+
     /// Restores a state from its numbers. Returns `None` if one is out of range.
     fn read(numbers: &mut Numbers<'_>) -> Option<Self>;
 }

@@ -81,8 +81,9 @@ impl Stored for TokenBucket {
         // time, so that no unit comes back that has been paid off.
         let charged = (refund.quota.limit(), refund.quota.window_micros());
         let known = [(self.limit, self.window), (bucket.limit, bucket.window)];
-        let faster = |rate, other| if is_faster(other, rate) { other } else { rate };
-        let (limit, window) = known.into_iter().fold(charged, faster);
+        let (limit, window) = known
+            .into_iter()
+            .fold(charged, |rate, other| if is_faster(other, rate) { other } else { rate });
         let credit = mul_div_ceil(credit, window, charged.1);
         let (paid, rest) = mul_add_div_rem(elapsed, limit, credit, window);
         let left = debt.saturating_sub(paid.saturating_add(u64::from(rest > 0)));
@@ -118,13 +119,12 @@ impl StateMachine for TokenBucket {
     type Snapshot = Bucket;
 
     fn snapshot(&self, quota: &Quota, now: Timestamp) -> Bucket {
-        let (limit, window, burst) = (quota.limit(), quota.window_micros(), quota.capacity());
+        let limit = quota.limit();
+        let window = quota.window_micros();
+        let burst = quota.capacity();
         let ahead = self.anchor.saturating_sub(now.as_micros());
         let now = now.as_micros() + ahead;
-        let (mut rate_limit, mut rate_window, mut credit) = (limit, window, self.credit);
-        if self.limit != limit || self.window != window {
-            (rate_limit, rate_window, credit) = self.rate_under(limit, window);
-        }
+        let (rate_limit, rate_window, credit) = self.rate_under(limit, window);
         let (paid, credit) = mul_add_div_rem(now - self.anchor, rate_limit, credit, rate_window);
         let (debt, credit) = if paid < self.debt { (self.debt - paid, credit) } else { (0, 0) };
         Bucket { limit, window, burst, debt, credit, rate_limit, rate_window, now, ahead }
@@ -135,8 +135,8 @@ impl StateMachine for TokenBucket {
         if bucket.debt <= debt {
             return 0;
         }
-        let (rate_limit, rate_window) = (bucket.rate_limit, bucket.rate_window);
-        let rest = payoff(bucket.debt - debt, bucket.credit, rate_limit, rate_window);
+        let Bucket { credit, rate_limit, rate_window, .. } = *bucket;
+        let rest = payoff(bucket.debt - debt, credit, rate_limit, rate_window);
         bucket.ahead.saturating_add(rest)
     }
 
@@ -157,9 +157,15 @@ impl StateMachine for TokenBucket {
         Mark([anchor, debt, credit])
     }
 
+    fn returned_at(_: &Quota, _: u64) -> Option<u64> {
+        None
+    }
+
     fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
-        let (debt, credit) = (numbers.next(MAX_NUMBER)?, numbers.next(MAX_WINDOW)?);
-        let (anchor, limit) = (numbers.next(MAX_NUMBER)?, numbers.next(Quota::MAX_LIMIT)?);
+        let debt = numbers.next(MAX_NUMBER)?;
+        let credit = numbers.next(MAX_WINDOW)?;
+        let anchor = numbers.next(MAX_NUMBER)?;
+        let limit = numbers.next(Quota::MAX_LIMIT)?;
         let window = numbers.next(MAX_WINDOW)?;
         // A new bucket has no rate, and no debt to pay off with it.
         let is_paid_off = limit > 0 && window > 0 || debt == 0 && limit == window;
@@ -168,10 +174,12 @@ impl StateMachine for TokenBucket {
 }
 
 impl TokenBucket {
-    /// Returns the rate (limit and window) that counts since the last charge under another quota,
-    /// and the credit in its units: the faster one of the two.
+    /// Returns the rate (limit and window) that counts since the last charge, and the credit in its units: after a
+    /// change of the quota, the faster one of the two.
     fn rate_under(&self, limit: u64, window: u64) -> (u64, u64, u64) {
-        if is_faster((self.limit, self.window), (limit, window)) {
+        if self.limit == limit && self.window == window
+            || is_faster((self.limit, self.window), (limit, window))
+        {
             return (self.limit, self.window, self.credit);
         }
         let credit = match self.window {

@@ -6,13 +6,13 @@
 //! [follows](Ahead::wait) from that.
 
 use super::{
+    KeyState,
     math::{mul_div, mul_div_ceil, next_edge},
-    ring::stamp,
 };
 use crate::{
     clock::{Timestamp, micros_up},
     decision::Standing,
-    quota::{Algorithm, Quota},
+    quota::{Quota, UnitsReturn},
 };
 
 /// The units ahead of a turn in a queue, with the units of the turn itself.
@@ -44,7 +44,8 @@ impl Ahead {
         reaching: impl Fn(u64) -> u64,
     ) -> Self {
         let total = before.saturating_add(cost);
-        let (mut first, mut chain) = (total, 0);
+        let mut first = total;
+        let mut chain = 0;
         while first > quota.capacity() && returns_at_once(quota) && chain < MAX_CHAIN {
             let needed = first - quota.capacity();
             // A cost over the capacity is from a larger quota of the key.
@@ -60,16 +61,11 @@ impl Ahead {
 
     /// Returns the number of units whose wait a store is asked for.
     pub(crate) fn units_to_ask(&self, quota: &Quota) -> u64 {
-        match quota.algorithm() {
-            Algorithm::TokenBucket { burst } => self.total.min(burst),
+        match quota.algorithm().units_return() {
+            UnitsReturn::AtRate { burst } => self.total.min(burst),
             // The wait for all units but one shows how many units the current period has counted.
-            Algorithm::SlidingCounter if !returns_at_once(quota) => {
-                self.total.min(quota.limit() - 1)
-            }
-            Algorithm::SlidingCounter
-            | Algorithm::SlidingLog
-            | Algorithm::SlidingBuckets(_)
-            | Algorithm::FixedWindow => self.first,
+            UnitsReturn::ByPeriod if !returns_at_once(quota) => self.total.min(quota.limit() - 1),
+            UnitsReturn::ByPeriod | UnitsReturn::AfterWindow => self.first,
         }
     }
 
@@ -80,21 +76,19 @@ impl Ahead {
     /// Under a sliding counter, it is exact if each charge costs 1 unit, and otherwise an estimate.
     pub(crate) fn wait(&self, quota: &Quota, time: Timestamp, standing: &Standing) -> u64 {
         let wait = standing.retry_after.map_or(0, micros_up);
-        let wait = match quota.algorithm() {
-            Algorithm::TokenBucket { burst } => {
+        let wait = match quota.algorithm().units_return() {
+            UnitsReturn::AtRate { burst } => {
                 let refill = self.total.saturating_sub(burst);
                 wait.saturating_add(mul_div_ceil(refill, quota.window_micros(), quota.limit()))
             }
-            Algorithm::SlidingCounter if !returns_at_once(quota) => {
+            UnitsReturn::ByPeriod if !returns_at_once(quota) => {
                 self.wait_of_counter(quota, time, standing, wait)
             }
-            Algorithm::SlidingCounter
-            | Algorithm::SlidingLog
-            | Algorithm::SlidingBuckets(_)
-            | Algorithm::FixedWindow => {
+            UnitsReturn::ByPeriod | UnitsReturn::AfterWindow => {
                 let first = time.as_micros().saturating_add(wait);
                 let followed = self.chain.min(MAX_CHAIN);
-                let last = (0..followed).fold(first, |time, _| returned_at(quota, time));
+                let last = (0..followed)
+                    .fold(first, |time, _| KeyState::returned_at(quota, time).unwrap_or(time));
                 let rest = (self.chain - followed).saturating_mul(quota.window_micros());
                 (last - time.as_micros()).saturating_add(rest)
             }
@@ -113,7 +107,8 @@ impl Ahead {
         standing: &Standing,
         wait: u64,
     ) -> u64 {
-        let (limit, window) = (quota.limit(), quota.window_micros());
+        let limit = quota.limit();
+        let window = quota.window_micros();
         let asked = self.units_to_ask(quota);
         let rest = next_edge(time.as_micros(), window) - time.as_micros();
         let is_blocked = wait > rest + window;
@@ -138,7 +133,8 @@ impl Ahead {
         }
         // From then on, each period admits all units but one.
         let each = limit - 1;
-        let (periods, units) = ((next - 1) / each, (next - 1) % each);
+        let periods = (next - 1) / each;
+        let units = (next - 1) % each;
         let within = window - mul_div(each - units, window, each);
         periods.saturating_mul(window).saturating_add(rest + within)
     }
@@ -146,21 +142,5 @@ impl Ahead {
 
 /// Returns whether the units of a charge come back at one time.
 fn returns_at_once(quota: &Quota) -> bool {
-    match quota.algorithm() {
-        Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) | Algorithm::FixedWindow => true,
-        // A single unit of the previous period weighs as a whole one to the end of the period.
-        Algorithm::SlidingCounter => quota.limit() == 1,
-        Algorithm::TokenBucket { .. } => false,
-    }
-}
-
-/// Returns the first time at which a unit that is charged at `time` has come back.
-fn returned_at(quota: &Quota, time: u64) -> u64 {
-    let (limit, window) = (quota.limit(), quota.window_micros());
-    match quota.algorithm() {
-        Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) => stamp(quota, time) + window,
-        Algorithm::SlidingCounter => next_edge(time, window) + window,
-        Algorithm::FixedWindow => next_edge(time, window),
-        Algorithm::TokenBucket { .. } => time + window.div_ceil(limit),
-    }
+    KeyState::returned_at(quota, 0).is_some()
 }

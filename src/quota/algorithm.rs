@@ -92,6 +92,10 @@ macro_rules! names {
             #[doc(hidden)]
             pub const EACH: &[Self] = &[$(Self::from_parts($number, 1)),+];
 
+            /// The names, each with its parameter and a comma.
+            pub(super) const NAMES: &str =
+                concat!($($text, $("(", stringify!($parameter), ")",)? ", "),+);
+
             /// Returns the number by which the crate and its Lua script know the algorithm.
             pub(crate) const fn number(self) -> u8 {
                 match self {
@@ -158,8 +162,8 @@ macro_rules! names {
 
 for_each_algorithm!(names);
 
-/// The time at which units return under an algorithm. What depends on the algorithm elsewhere, such as
-/// the end of a lease, follows from it.
+/// The time at which units return under an algorithm. Leases, shares, debt marks and waits in a queue
+/// follow from it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum UnitsReturn {
     /// Each unit a window after it was charged, or later.
@@ -167,7 +171,7 @@ pub(crate) enum UnitsReturn {
     /// The units of a period return together at its end, or bit by bit during the next period. A
     /// period begins at a multiple of the window.
     ByPeriod,
-    /// One unit after the other at the rate of the quota, up to `burst` units.
+    /// One unit after the other at the rate of the quota, up to `burst` units, which is the parameter.
     AtRate {
         /// The most units that can be spent at once.
         burst: u64,
@@ -189,23 +193,14 @@ impl Algorithm {
     /// charge leaves the units that other charges have paid. With the wrong answer, refunded units of
     /// a lease come back twice.
     pub(crate) const fn has_debt_marks(self) -> bool {
-        match self {
-            Self::TokenBucket { .. } => true,
-            Self::SlidingLog
-            | Self::SlidingBuckets(_)
-            | Self::SlidingCounter
-            | Self::FixedWindow => false,
-        }
+        matches!(self.units_return(), UnitsReturn::AtRate { .. })
     }
 
     /// Returns the same algorithm with the burst that `change` makes of its own, if it has one.
     pub(crate) fn map_burst(self, change: impl FnOnce(u64) -> u64) -> Self {
-        match self {
-            Self::TokenBucket { burst } => Self::TokenBucket { burst: change(burst) },
-            Self::SlidingLog
-            | Self::SlidingBuckets(_)
-            | Self::SlidingCounter
-            | Self::FixedWindow => self,
+        match self.units_return() {
+            UnitsReturn::AtRate { burst } => Self::from_parts(self.number(), change(burst)),
+            UnitsReturn::AfterWindow | UnitsReturn::ByPeriod => self,
         }
     }
 

@@ -5,5 +5,5 @@ mod algorithm;
 mod quota;
 mod text;
 
-pub(crate) use self::algorithm::for_each_algorithm;
+pub(crate) use self::algorithm::{UnitsReturn, for_each_algorithm};
 pub use self::{algorithm::Algorithm, quota::Quota};

@@ -268,12 +268,10 @@ impl TryFrom<String> for Algorithm {
     type Error = Error;
 
     fn try_from(text: String) -> Result<Self, Error> {
-        Self::from_text(&text).ok_or_else(|| Error::invalid("algorithm", text, ALGORITHMS))
+        let allowed = Self::NAMES.trim_end_matches(", ");
+        Self::from_text(&text).ok_or_else(|| Error::invalid("algorithm", text, allowed))
     }
 }
-
-const ALGORITHMS: &str =
-    "sliding-log, sliding-buckets(N), sliding-counter, token-bucket(BURST), fixed-window";
 
 #[cfg(test)]
 mod tests {

@@ -69,10 +69,12 @@ impl Guarded {
         &self,
         charges: &mut Charges<'p>,
         limit: Option<Duration>,
-    ) -> Step<Call<'p>> {
+    ) -> Progress<WaitingCheck<'p>> {
         match self.send(Request::Acquire(charges), Origin::Caller, limit) {
-            Step::Decided(reply) => Step::Decided(reply),
-            Step::Waits(call) => Step::Waits(Call::Store(call.keeping(mem::take(charges)))),
+            Progress::Decided(reply) => Progress::Decided(reply),
+            Progress::Waits(call) => {
+                Progress::Waits(WaitingCheck::Store(call.keeping(mem::take(charges))))
+            }
         }
     }
 
@@ -92,8 +94,8 @@ impl Guarded {
             _ => SmallVec::new(),
         };
         let answer = match self.send(request, origin, limit) {
-            Step::Decided(reply) => Answer::ready(reply),
-            Step::Waits(call) => {
+            Progress::Decided(reply) => Answer::ready(reply),
+            Progress::Waits(call) => {
                 let is_needed = call.call.request_of.is_some();
                 let charges =
                     if is_needed { Charges::copy(request.slice()) } else { Charges::default() };
@@ -135,29 +137,29 @@ impl Guarded {
         request: Request<'_>,
         origin: Origin,
         limit: Option<Duration>,
-    ) -> Step<StoreCall<'static>> {
+    ) -> Progress<StoreCall<'static>> {
         // 1.
         if let (Request::Refund(receipt), Some(fallback)) = (request, &self.fallback)
             && receipt.source == Source::Fallback
         {
-            return Step::Decided(Ok(fallback.refund(receipt)));
+            return Progress::Decided(Ok(fallback.refund(receipt)));
         }
         // 2.
         if self.breakers.as_ref().is_some_and(|it| it.rejects(&*self.store, request)) {
-            return Step::Decided(self.fall_back(request, Cause::Rejected, origin));
+            return Progress::Decided(self.fall_back(request, Cause::Rejected, origin));
         }
         // 3.
         let tracked = match &self.deny_cache {
             None => TrackedRequest::default(),
             Some(deny_cache) => match deny_cache.begin(request) {
                 Ok(tracked) => tracked,
-                Err(denial) => return Step::Decided(Ok(denial)),
+                Err(denial) => return Progress::Decided(Ok(denial)),
             },
         };
         // 4.
         let start = Instant::now();
         let Some(permits) = self.permits(request, start) else {
-            return Step::Decided(self.fall_back(request, Cause::Rejected, origin));
+            return Progress::Decided(self.fall_back(request, Cause::Rejected, origin));
         };
         // 5.
         let deadline = limit.and_then(deadline_in);
@@ -171,8 +173,10 @@ impl Guarded {
         };
         match self.call_store(request, deadline).now() {
             // 6 and 7.
-            Ok(reply) => Step::Decided(call.finish(reply, Some(start.elapsed()), Some(request))),
-            Err(answer) => Step::Waits(StoreCall { call, answer, deadline }),
+            Ok(reply) => {
+                Progress::Decided(call.finish(reply, Some(start.elapsed()), Some(request)))
+            }
+            Err(answer) => Progress::Waits(StoreCall { call, answer, deadline }),
         }
     }
 
@@ -266,14 +270,14 @@ impl Deref for Guarded {
 }
 
 /// The result of a step: a reply, or what waits for one.
-pub(crate) enum Step<C> {
+pub(crate) enum Progress<C> {
     Decided(Result<StoreReply, Error>),
     Waits(C),
 }
 
 /// A check that waits for the store. It has the charges, and returns them with the reply.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation more for each check")]
-pub(crate) enum Call<'p> {
+pub(crate) enum WaitingCheck<'p> {
     Store(StoreCall<'p>),
     /// A check with more steps than a call of the store.
     Boxed(Pin<Box<dyn Future<Output = Answered<'static>> + Send>>),
@@ -282,19 +286,19 @@ pub(crate) enum Call<'p> {
 /// The charges of a check, and the reply to them.
 pub(crate) type Answered<'p> = (Charges<'p>, Result<StoreReply, Error>);
 
-impl Call<'_> {
+impl WaitingCheck<'_> {
     /// Creates a check of several steps.
     pub(crate) fn boxed(
         call: impl Future<Output = Answered<'static>> + Send + 'static,
-    ) -> Call<'static> {
-        Call::Boxed(Box::pin(call))
+    ) -> WaitingCheck<'static> {
+        WaitingCheck::Boxed(Box::pin(call))
     }
 
     /// Returns the check with [`Policy`](crate::Policy) handles of its own.
-    pub(crate) fn into_owned(self) -> Call<'static> {
+    pub(crate) fn into_owned(self) -> WaitingCheck<'static> {
         match self {
-            Self::Store(call) => Call::Store(call.into_owned()),
-            Self::Boxed(call) => Call::Boxed(call),
+            Self::Store(call) => WaitingCheck::Store(call.into_owned()),
+            Self::Boxed(call) => WaitingCheck::Boxed(call),
         }
     }
 
@@ -307,7 +311,7 @@ impl Call<'_> {
     }
 }
 
-impl<'p> Future for Call<'p> {
+impl<'p> Future for WaitingCheck<'p> {
     type Output = Answered<'p>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered<'p>> {

@@ -25,6 +25,6 @@ mod recovery;
 
 pub use self::{breaker::BreakerConfig, config::Resilience, pipeline::Protected};
 pub(crate) use self::{
-    guarded::{Answered, Call, Step},
+    guarded::{Answered, Progress, WaitingCheck},
     pipeline::Pipeline,
 };

@@ -10,7 +10,7 @@ use super::{
     breaker::Breakers,
     deny_cache::DenyCache,
     fallback::Fallback,
-    guarded::{Call, Guarded, Guards, Origin, Step},
+    guarded::{Guarded, Guards, Origin, Progress, WaitingCheck},
     leases::{self, Leases},
 };
 use crate::{
@@ -79,7 +79,7 @@ impl Pipeline {
         &self,
         charges: &mut Charges<'p>,
         within: Option<Duration>,
-    ) -> Step<Call<'p>> {
+    ) -> Progress<WaitingCheck<'p>> {
         self.acquire_by(charges, self.limit_within(within))
     }
 
@@ -100,7 +100,11 @@ impl Pipeline {
         self.call_by(request, limit)
     }
 
-    fn acquire_by<'p>(&self, charges: &mut Charges<'p>, limit: Option<Duration>) -> Step<Call<'p>> {
+    fn acquire_by<'p>(
+        &self,
+        charges: &mut Charges<'p>,
+        limit: Option<Duration>,
+    ) -> Progress<WaitingCheck<'p>> {
         match &self.leases {
             Some(leases) if charges.iter().all(Charge::may_be_leased) => {
                 leases.acquire(charges, limit)
@@ -112,8 +116,8 @@ impl Pipeline {
     fn call_by(&self, request: Request<'_>, limit: Option<Duration>) -> Answer {
         if let Request::Acquire(charges) = request {
             return match self.acquire_by(&mut Charges::copy(charges), limit) {
-                Step::Decided(reply) => Answer::ready(reply),
-                Step::Waits(call) => Answer::pending(async move { call.await.1 }),
+                Progress::Decided(reply) => Answer::ready(reply),
+                Progress::Waits(call) => Answer::pending(async move { call.await.1 }),
             };
         }
         match &self.leases {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll::{Algorithm, Error, Key, Limiter, Policy, Quota, error::ErrorKind, policy::Charges};
 use plimsoll_testing::{
-    algorithms::{Returns, returns, with_parameters},
+    algorithms::{facts, with_parameters},
     seed,
 };
 use proptest::{prelude::*, sample::select};
@@ -26,8 +26,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>, parts: &[&str]) {
 #[test]
 fn limit() {
     for algorithm in Algorithm::EACH.iter().copied() {
-        let logged = returns(algorithm) == Returns::AfterWindow;
-        let most = if logged { MAX_LOGGED } else { MAX_LIMIT };
+        let most = facts(algorithm).max_limit;
         let quota = |limit| Quota::new(limit, Duration::from_secs(1), algorithm);
         for limit in [1, most] {
             assert_eq!(quota(limit).expect("allowed").limit(), limit);
@@ -35,9 +34,7 @@ fn limit() {
         refused(quota(0), &["limit", "is 0", "1 to 1000000000000"]);
         refused(quota(MAX_LIMIT + 1), &["limit", "is 1000000000001", "1 to 1000000000000"]);
         refused(quota(u64::MAX), &["limit", "18446744073709551615"]);
-        if logged {
-            refused(quota(MAX_LOGGED + 1), &["limit", "2147483649", "2147483648"]);
-        }
+        refused(quota(most + 1), &["limit", &(most + 1).to_string(), &most.to_string()]);
     }
 }
 

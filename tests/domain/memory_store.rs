@@ -8,14 +8,16 @@ use std::{
 };
 
 use plimsoll::{
-    Algorithm, Decision, Limiter, MemoryStore, Policy, Quota,
+    Decision, Limiter, MemoryStore, Policy, Quota,
     clock::ManualClock,
     memory::MemoryConfig,
     policy::Charges,
     store::{MemoryStats, Store},
 };
 use plimsoll_testing::{
-    CaseCounts, Watched, micros, most_in_any_window, now, policy,
+    CaseCounts, Watched,
+    algorithms::each,
+    micros, most_in_any_window, now, policy,
     seed::{self, Random},
 };
 
@@ -51,17 +53,12 @@ fn remaining(decision: &Decision<'_>) -> u64 {
     decision.outcomes().next().expect("an outcome").standing().remaining
 }
 
-const KINDS: [&str; Algorithm::EACH.len()] =
-    ["sliding-log", "sliding-buckets(4)", "sliding-counter", "token-bucket(10)", "fixed-window"];
-
 #[test]
 fn never_more_than_max_keys() {
     for most in [1, 2, 3, 64, 1023, 1024, 3000] {
         for cost in [1, 10] {
             let bounded = Bounded::keys(most);
-            let policies = KINDS.map(|kind| {
-                policy(kind.split('(').next().expect("a name"), &format!("10/s {kind}"))
-            });
+            let policies = each(4, 10).map(|kind| policy(kind.name(), &format!("10/s {kind}")));
             // The keys of one check are never evicted for each other.
             let most = most.max(policies.len());
             for key in 0..3 * most as u64 {
@@ -82,7 +79,7 @@ fn never_more_than_max_keys() {
 
 #[test]
 fn newcomers_reclaim_what_has_expired() {
-    for kind in KINDS {
+    for kind in each(4, 10) {
         let bounded = Bounded::keys(100);
         let policy = policy("policy", &format!("10/s {kind}"));
         for round in 0..20 {
@@ -215,7 +212,7 @@ fn a_store_states_its_size() {
 /// is first by the rule.
 #[test]
 fn the_keys_of_one_check_are_not_evicted_for_each_other() {
-    for kind in KINDS {
+    for kind in each(4, 10) {
         let bounded = Bounded::keys(8);
         let policies = ["a", "b", "c"].map(|name| policy(name, &format!("10/day {kind}")));
         let [a, b, c] = &policies;
@@ -241,7 +238,7 @@ fn the_keys_of_one_check_are_not_evicted_for_each_other() {
 /// A state is dropped when it no longer matters, and not a microsecond before.
 #[test]
 fn nothing_is_reclaimed_early() {
-    for kind in KINDS {
+    for kind in each(4, 10) {
         let bounded = Bounded::keys(50);
         let policy = policy("policy", &format!("10/min {kind}"));
         let decision = bounded.check(&policy, 0, 10);
@@ -260,7 +257,7 @@ fn nothing_is_reclaimed_early() {
 
 #[test]
 fn a_flood_does_not_let_a_denied_key_through() {
-    for kind in KINDS {
+    for kind in each(4, 10) {
         let bounded = Bounded::keys(50);
         let policy = policy("policy", &format!("10/min {kind}"));
         assert!(bounded.check(&policy, 0, 10).is_allowed());
@@ -288,7 +285,7 @@ fn a_flood_does_not_let_a_denied_key_through() {
 /// One costly denial says nothing of what a key has spent.
 #[test]
 fn a_denial_does_not_mark_a_key() {
-    for kind in KINDS {
+    for kind in each(4, 10) {
         let bounded = Bounded::keys(20);
         let policy = policy("policy", &format!("10/min {kind}"));
         for client in 0..5 {
@@ -308,7 +305,7 @@ fn a_denial_does_not_mark_a_key() {
 /// A key with nothing left is denying, whether or not anybody has asked since.
 #[test]
 fn an_exhausted_key_that_was_not_denied_yet_stays() {
-    for kind in KINDS {
+    for kind in each(4, 10) {
         let bounded = Bounded::keys(20);
         let policy = policy("policy", &format!("10/min {kind}"));
         assert!(bounded.check(&policy, 0, 10).is_allowed());
@@ -322,7 +319,7 @@ fn an_exhausted_key_that_was_not_denied_yet_stays() {
 /// A blocked key counts as one that has spent its whole quota, also if it has spent nothing.
 #[test]
 fn a_flood_does_not_forget_a_block() {
-    for kind in KINDS {
+    for kind in each(4, 10) {
         let bounded = Bounded::keys(20);
         let policy = policy("policy", &format!("10/min {kind}"));
         for key in 100..200 {
@@ -349,13 +346,12 @@ fn a_flood_does_not_forget_a_block() {
 fn a_flood_of_keys_with_a_limit_of_1_forgets_no_other_wait() {
     const BLOCKED: Range<u64> = 0..8;
     for (places, kind) in
-        [64, 1_024].into_iter().flat_map(|places| KINDS.map(|kind| (places, kind)))
+        [64, 1_024].into_iter().flat_map(|places| each(4, 1).map(|kind| (places, kind)))
     {
         for (flood, block) in
             [("1/min", Duration::from_secs(3_600)), ("1/day", Duration::from_secs(60))]
         {
             let bounded = Bounded::keys(places as usize);
-            let kind = kind.replace("(10)", "(1)");
             let (day, one) = (policy("day", "100/day"), policy("one", &format!("{flood} {kind}")));
             for key in BLOCKED {
                 now(bounded.limiter.block(day.charge(key, 1), block)).expect("the store answers");
@@ -373,7 +369,7 @@ fn a_flood_of_keys_with_a_limit_of_1_forgets_no_other_wait() {
 
 #[test]
 fn the_bytes_of_blocks_are_counted() {
-    for kind in KINDS {
+    for kind in each(4, 10) {
         let bounded = Bounded::keys(10_000);
         let policy = policy("policy", &format!("10/min {kind}"));
         let each = |run: &dyn Fn(u64)| (0..100).for_each(run);
@@ -404,7 +400,7 @@ fn the_bytes_of_blocks_are_counted() {
 /// All places hold keys that have spent their whole quota.
 #[test]
 fn a_full_store_admits_every_new_key() {
-    for kind in KINDS {
+    for kind in each(4, 10) {
         let bounded = Bounded::keys(8);
         let policy = policy("policy", &format!("10/min {kind}"));
         for key in 0..1_000 {
@@ -421,7 +417,7 @@ fn a_full_store_admits_every_new_key() {
 
 #[test]
 fn forgiven_units_are_counted() {
-    for kind in KINDS {
+    for kind in each(4, 10) {
         let bounded = Bounded::keys(8);
         let policy = policy("policy", &format!("10/min {kind}"));
         for key in 0..8 {

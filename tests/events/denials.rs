@@ -12,7 +12,7 @@ use plimsoll::{
     store::{Answer, Request as StoreRequest, Store},
 };
 use plimsoll_regions::{Regions, RegionsConfig};
-use plimsoll_testing::{alone, log::Log};
+use plimsoll_testing::{algorithms::each_quota, alone, log::Log};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 fn policy(name: &str, quota: &str) -> Policy {
@@ -64,8 +64,7 @@ async fn no_event_has_a_key_or_an_address() {
     let inner =
         service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
     let mut events = Vec::new();
-    for kind in ["", " sliding-buckets(4)", " sliding-counter", " token-bucket(5)", " fixed-window"]
-    {
+    for (quota, _) in each_quota("5/min", 4, 5) {
         let unavailable = Limiter::with_resilience(Down, Resilience::default());
         for (limiter, on_failure) in [
             (Limiter::in_memory(), OnFailure::Local),
@@ -73,7 +72,7 @@ async fn no_event_has_a_key_or_an_address() {
             (unavailable.clone(), OnFailure::Deny),
             (unavailable, OnFailure::Allow),
         ] {
-            let calls = policy("calls", &format!("5/min{kind}"));
+            let calls = policy("calls", &quota);
             let rule = |name, quota: &str| {
                 Rule::new(policy(name, quota), by::header("x-api-key")).on_failure(on_failure)
             };

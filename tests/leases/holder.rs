@@ -12,23 +12,21 @@ use std::{
 };
 
 use plimsoll::{
-    Algorithm, Decision, Limiter, Policy, RedisStore, Resilience, redis::RedisConfig, store::Source,
+    Decision, Limiter, Policy, RedisStore, Resilience, redis::RedisConfig, store::Source,
 };
-use plimsoll_testing::{policy, role::end_of_input, seed::Random, servers::PATIENCE};
+use plimsoll_testing::{
+    algorithms::each_quota, policy, role::end_of_input, seed::Random, servers::PATIENCE,
+};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::{task::JoinSet, time::sleep};
 
 pub(crate) const URL: &str = "PLIMSOLL_LEASES_URL";
 pub(crate) const FILE: &str = "PLIMSOLL_LEASES_FILE";
 
-/// A quota of each algorithm with a window of a second.
-pub(crate) const QUOTAS: [&str; Algorithm::EACH.len()] = [
-    "60000/s leased(100ms)",
-    "30000/s token-bucket(9000) leased(50ms)",
-    "30000/s fixed-window leased(100ms)",
-    "30000/s sliding-counter leased(100ms)",
-    "30000/s sliding-buckets(20) leased(100ms)",
-];
+/// Returns a quota of each algorithm with a window of a second.
+pub(crate) fn quotas() -> impl Iterator<Item = String> {
+    each_quota("30000/s", 20, 9_000).into_iter().map(|(quota, _)| format!("{quota} leased(100ms)"))
+}
 
 const TASKS: u64 = 8;
 
@@ -67,7 +65,7 @@ async fn role() {
 
 async fn check(limiter: Limiter, mut random: Random, uses: Arc<File>, from_stock: Arc<AtomicU64>) {
     let policies: Vec<Policy> =
-        (0..).zip(QUOTAS).map(|(number, quota)| policy(&format!("q{number}"), quota)).collect();
+        (0..).zip(quotas()).map(|(number, quota)| policy(&format!("q{number}"), &quota)).collect();
     loop {
         for _ in 0..4 {
             // The first quota is charged twice as often as each of the others.

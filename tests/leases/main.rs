@@ -12,7 +12,7 @@ use plimsoll_testing::{algorithms::most, proxy::Proxy, role::Role, seed::Random,
 use tokio::time::{Instant, sleep};
 
 use self::{
-    holder::{FILE, QUOTAS, URL},
+    holder::{FILE, URL, quotas},
     judge::Judge,
 };
 
@@ -65,13 +65,13 @@ async fn no_window_holds_more_than_its_bound() {
     proxy.answer.store(0, SeqCst);
     let from_stock: u64 = roles.into_iter().map(leased).sum();
 
-    let mut judges: Vec<_> = QUOTAS.iter().map(|_| Judge::default()).collect();
+    let mut judges: Vec<_> = quotas().map(|_| Judge::default()).collect();
     let uses: Vec<_> = (0..PROCESSES).map(|process| read(&file(process), &mut judges)).collect();
     eprintln!("{from_stock} checks from stock; uses of each process: {uses:?}");
     assert!(uses.iter().all(|count| *count > 100), "each process was admitted: {uses:?}");
     assert!(from_stock > uses.iter().sum::<u64>() / 4, "many checks are decided from stock");
     let mut total = 0;
-    for (text, judge) in QUOTAS.into_iter().zip(judges) {
+    for (text, judge) in quotas().zip(judges) {
         let bound = most(&text.parse().expect("a quota"));
         let (units, fullest) = judge.fullest_window(1_000_000);
         eprintln!("{text}: {units} units, at most {fullest} of {bound} in a window");

@@ -8,6 +8,7 @@ use std::{
 };
 
 use plimsoll::{Algorithm, Quota};
+use plimsoll_testing::algorithms::facts;
 
 use crate::history::Ask;
 
@@ -122,13 +123,14 @@ fn changing_words(quota: &Quota) -> String {
 }
 
 /// Returns the algorithm and its parameter in the words of the program.
-fn name(quota: &Quota) -> (&'static str, u64) {
-    match quota.algorithm() {
-        Algorithm::SlidingLog => ("log", 0),
-        Algorithm::SlidingBuckets(n) => ("buckets", n.into()),
-        Algorithm::SlidingCounter => ("counter", 0),
-        Algorithm::TokenBucket { burst } => ("bucket", burst),
-        Algorithm::FixedWindow => ("window", 0),
-        other => panic!("there is no model of {other}"),
-    }
+fn name(quota: &Quota) -> (String, u64) {
+    let name = facts(quota.algorithm()).proof.expect("a model").to_lowercase();
+    let text = quota.algorithm().to_string();
+    let parameter = text.trim_end_matches(')').split_once('(').map(|(_, number)| number);
+    (name, parameter.map_or(0, |number| number.parse().expect("a number")))
+}
+
+/// Returns the algorithms that have a model.
+pub(crate) fn proven() -> Vec<Algorithm> {
+    Algorithm::EACH.iter().copied().filter(|it| facts(*it).proof.is_some()).collect()
 }

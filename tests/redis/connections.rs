@@ -12,6 +12,7 @@ use std::{
 use bb8_redis::RedisConnectionManager;
 use plimsoll::{Limiter, RedisStore, redis::RedisConfig};
 use plimsoll_testing::{
+    algorithms::each_quota,
     proxy::Proxy,
     servers::{Certificates, Server, directory, free_port},
 };
@@ -71,14 +72,8 @@ async fn tls_and_a_user_with_the_fewest_rights() {
     assert!(error.is_unavailable(), "{error:?}");
     // Everything that the store does is within those rights.
     let limiter = Limiter::with_resilience(store, plimsoll::Resilience::none());
-    for quota in [
-        "9/s",
-        "9/s sliding-buckets(3)",
-        "9/s sliding-counter",
-        "9/s token-bucket(9)",
-        "9/s fixed-window",
-    ] {
-        let policy = policy("all", quota);
+    for (quota, _) in each_quota("9/s", 3, 9) {
+        let policy = policy("all", &quota);
         let plimsoll::limiter::Reserved::Held(held) =
             limiter.reserve(policy.charge("bob", 2)).await.expect("an answer")
         else {

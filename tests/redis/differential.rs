@@ -10,7 +10,7 @@ use plimsoll::{
     redis::RedisConfig,
 };
 use plimsoll_testing::{
-    algorithms::{Parameter, Returns, returns, with_parameter, with_parameters},
+    algorithms::{Parameter, Returns, returns, with_burst, with_parameter},
     hold,
     oracle::{Enforcement, counted},
     seed::{self, Random},
@@ -62,11 +62,11 @@ pub(crate) fn quota(random: &mut Random, algorithm: usize) -> Quota {
     let window = random.one(&[1_000, 1_337, 60_000, 1_000_000, 60_000_000, 86_400_000_000]);
     let huge = random.below(4) == 0;
     let (limit, window) = match returns(algorithm) {
-        Returns::ByPeriod | Returns::AtRate { .. } if huge => {
+        Returns::ByPeriod | Returns::AtRate if huge => {
             let window = random.one(&[34_559_999_999_999, 34_000_000_000_003]);
             (random.one(&[999_999_999_989, 105_001, 1_000_003]), window)
         }
-        Returns::AfterWindow | Returns::ByPeriod | Returns::AtRate { .. } => (limit, window),
+        Returns::AfterWindow | Returns::ByPeriod | Returns::AtRate => (limit, window),
     };
     let algorithm = with_parameter(algorithm, |parameter| match parameter {
         Parameter::Buckets => random.one(&[1, 2, 3, 7, 10, 1_000]),
@@ -89,10 +89,7 @@ fn near(random: &mut Random, quota: Quota) -> Option<Quota> {
     let mut part = |number: u64| (number * random.one(&[1, 2, 3, 6, 8, 16]) / 4).max(1);
     let (limit, window) = (quota.limit(), quota.window().as_micros() as u64);
     let (new_limit, new_window) = (part(limit), part(window));
-    let algorithm = match returns(quota.algorithm()) {
-        Returns::AtRate { burst } => with_parameters(quota.algorithm(), 1, part(burst)),
-        Returns::AfterWindow | Returns::ByPeriod => quota.algorithm(),
-    };
+    let algorithm = with_burst(&quota, part);
     let (limit, window, algorithm) = match random.below(4) {
         0 => (new_limit, window, quota.algorithm()),
         1 => (limit, window, algorithm),

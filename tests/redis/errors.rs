@@ -8,11 +8,12 @@ use std::{
 };
 
 use plimsoll::{
-    Algorithm, Error, Limiter, RedisStore,
+    Error, Limiter, RedisStore,
     error::{Effect, ErrorKind},
     redis::RedisConfig,
 };
 use plimsoll_testing::{
+    algorithms::each_quota,
     calm::eventually,
     servers::{PATIENCE, Server, free_port, until},
 };
@@ -39,15 +40,6 @@ fn assert_says(error: &Error, kind: ErrorKind, advice: &str) {
     assert_eq!(error.kind(), kind, "{error:?}");
     assert!(error.to_string().contains(advice), "{error}");
 }
-
-/// A quota of each algorithm, and the tag of its keys.
-const EACH: [(&str, &str); Algorithm::EACH.len()] = [
-    ("5/h", "l3"),
-    ("5/h sliding-buckets(4)", "b3"),
-    ("5/h sliding-counter", "c3"),
-    ("5/h token-bucket(5)", "t2"),
-    ("5/h fixed-window", "f3"),
-];
 
 #[tokio::test]
 async fn addresses_that_are_not() {
@@ -114,7 +106,7 @@ async fn a_replica_and_a_full_server() {
     let on_replica = limiter(&replica).await;
     replica.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
     until("the replica follows", || replica.info("replication", "master_link_status") == "up");
-    for (quota, _) in EACH {
+    for (quota, _) in &each_quota("5/h", 4, 5) {
         assert_says(
             &fails(&on_replica, quota).await,
             ErrorKind::ReadOnly,
@@ -124,7 +116,7 @@ async fn a_replica_and_a_full_server() {
 
     let on_primary = limiter(&primary).await;
     primary.ask::<()>("CONFIG SET maxmemory 1");
-    for (quota, _) in EACH {
+    for (quota, _) in &each_quota("5/h", 4, 5) {
         assert_says(&fails(&on_primary, quota).await, ErrorKind::OutOfMemory, "raise maxmemory");
     }
     assert!(primary.keys().is_empty(), "nothing was written");
@@ -171,7 +163,7 @@ async fn a_full_disk() {
     // Redis finds out with a write that it still acknowledges, or while it writes the charge down.
     let _ = server.try_ask::<()>("SET other 1");
     server.until_wrote("err");
-    for (quota, _) in EACH {
+    for (quota, _) in &each_quota("5/h", 4, 5) {
         assert_says(&fails(&limiter, quota).await, ErrorKind::CannotPersist, "make room");
     }
     server.limit_files("unlimited");
@@ -240,7 +232,7 @@ async fn a_foreign_key_has_a_policy() {
 async fn what_belongs_to_others_is_left_alone() {
     let server = Server::start();
     let limiter = limiter(&server).await;
-    for (quota, layout) in EACH {
+    for (quota, layout) in &each_quota("5/h", 4, 5) {
         let key = format!("plim:{{=alice}}:p:{layout}");
         let texts = [21, 38, 41, 83, 5, 300].map(|length| "x".repeat(length));
         let commands = texts.iter().map(|text| format!("SET {key} {text}"));

@@ -14,10 +14,9 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{
-    Algorithm, Decision, Limiter, Policy, RedisStore, limiter::Reserved, redis::RedisConfig,
-};
+use plimsoll::{Decision, Limiter, Policy, RedisStore, limiter::Reserved, redis::RedisConfig};
 use plimsoll_testing::{
+    algorithms::each_quota,
     calm::{eventually, on_a_calm_machine},
     servers::Server,
 };
@@ -25,13 +24,9 @@ use plimsoll_testing::{
 use crate::{admits, patient, policy};
 
 /// Limits that no test outlives, so that no window ends and no unit returns meanwhile.
-const EACH: [&str; Algorithm::EACH.len()] = [
-    "100/400d",
-    "100/400d sliding-buckets(10)",
-    "100/400d sliding-counter",
-    "100/400d token-bucket(100)",
-    "100/400d fixed-window",
-];
+fn each() -> impl Iterator<Item = String> {
+    each_quota("100/400d", 10, 100).into_iter().map(|(quota, _)| quota)
+}
 
 /// Tasks that check as fast as they can, and their counts.
 pub(crate) struct Load {
@@ -236,7 +231,7 @@ fn losing_answers(server: &Server, nth: u64) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_replies_admit_no_more_than_the_limit() {
     let server = Server::start();
-    for quota in EACH {
+    for quota in each() {
         let url = losing_answers(&server, 7);
         let limiter = Limiter::with_resilience(
             RedisStore::connect_with(RedisConfig::url(&url).with_settings(patient()))
@@ -244,7 +239,7 @@ async fn lost_replies_admit_no_more_than_the_limit() {
                 .expect("a store"),
             plimsoll::Resilience::none(),
         );
-        let policy = policy("p", quota);
+        let policy = policy("p", &quota);
         let mut load = Load::start(&limiter, &policy, "alice");
         // Until the limit is spent, as a denial says.
         let count = |counter: &AtomicU64| counter.load(SeqCst);
@@ -266,9 +261,9 @@ async fn lost_replies_admit_no_more_than_the_limit() {
 #[tokio::test]
 async fn a_lost_refund_is_not_repeated() {
     let server = Server::start();
-    for quota in EACH {
+    for quota in each() {
         let direct = limiter(&server).await;
-        let policy = policy("p", quota);
+        let policy = policy("p", &quota);
         assert!(direct.check(policy.charge("alice", 50)).await.expect("an answer").is_allowed());
         let config = RedisConfig::url(losing_answers(&server, 2)).with_settings(patient());
         let lossy = RedisStore::connect_with(config).await.expect("a store");
@@ -298,8 +293,8 @@ async fn dropped_at_every_await() {
         .await
         .expect("a store");
     let limiter = Limiter::with_resilience(limiter, plimsoll::Resilience::none());
-    for quota in EACH {
-        let policy = policy("p", quota);
+    for quota in each() {
+        let policy = policy("p", &quota);
         let (mut completed, mut denied) = (0, 0);
         for polls in 0..200 {
             if polls % 40 == 0 {

@@ -2,10 +2,11 @@
 //! an error about that key, and no other key is affected.
 
 use plimsoll::{
-    Algorithm, Decision, Error, Limiter, Policy, Quota, RedisStore, Resilience, error::ErrorKind,
+    Decision, Error, Limiter, Policy, Quota, RedisStore, Resilience, error::ErrorKind,
     limiter::Reserved, redis::RedisConfig, store::Source,
 };
 use plimsoll_testing::{
+    algorithms::each_quota,
     hold, policy,
     seed::{Random, histories},
     servers::{PATIENCE, Server},
@@ -14,13 +15,9 @@ use plimsoll_testing::{
 use crate::patient;
 
 /// A quota of each algorithm, and the tag of its keys.
-const EACH: [(&str, &str); Algorithm::EACH.len()] = [
-    ("100/min", "l3"),
-    ("100/min sliding-buckets(4)", "b3"),
-    ("100/min sliding-counter", "c3"),
-    ("100/min token-bucket(50)", "t2"),
-    ("100/min fixed-window", "f3"),
-];
+fn each() -> impl Iterator<Item = (String, &'static str)> {
+    each_quota("100/min", 4, 50).into_iter()
+}
 
 /// Numbers at the ends of what fields of a state can hold.
 const EXTREMES: &[u64] = &[0, 1, 7, 0xff, (1 << 31) - 1, (1 << 47) - 1, (1 << 53) - 1, u64::MAX];
@@ -106,7 +103,7 @@ async fn decide_on_hostile_states(random: &mut Random) {
     let limiter = limiter(&server, Resilience::none()).await;
     let mut connection = server.client().get_connection().expect("a connection");
     let (mut decided, mut foreign) = (0, 0);
-    for (quota, tag) in EACH {
+    for (quota, tag) in each() {
         let windows = ["100/min", "100/90s", "100/45s"].map(|it| quota.replace("100/min", it));
         let policies = windows.map(|quota| policy("p", &quota));
         let key = format!("plim:{{=alice}}:p:{tag}");
@@ -164,8 +161,8 @@ async fn decide_hostile_batches(random: &mut Random) {
     let server = Server::start();
     let limiter = limiter(&server, Resilience::none()).await;
     let mut connection = server.client().get_connection().expect("a connection");
-    for (quota, tag) in EACH {
-        let policy = policy("p", quota);
+    for (quota, tag) in each() {
+        let policy = policy("p", &quota);
         let key = format!("plim:{{=alice}}:p:{tag}");
         for _ in 0..12 {
             let _ = limiter.check(policy.charge("alice", 1)).await.expect("a decision");
@@ -196,8 +193,8 @@ async fn decide_hostile_batches(random: &mut Random) {
 async fn one_key_does_not_open_the_breaker() {
     let server = Server::start();
     let limiter = limiter(&server, Resilience::default().deadline(PATIENCE)).await;
-    for (quota, tag) in EACH {
-        let policy = policy("p", quota);
+    for (quota, tag) in each() {
+        let policy = policy("p", &quota);
         let key = format!("plim:{{=alice}}:p:{tag}");
         let text = "x".repeat(400);
         for command in [
@@ -226,7 +223,7 @@ async fn one_key_does_not_open_the_breaker() {
 async fn windows_that_alternate_add_nothing() {
     let server = Server::start();
     let limiter = limiter(&server, Resilience::none()).await;
-    for (quota, tag) in EACH {
+    for (quota, tag) in each() {
         let quota = |window| -> Quota { quota.replace("min", window).parse().expect("valid") };
         let policy = Policy::new("turns", quota("min")).expect("valid");
         let mut longest = 0;
@@ -259,7 +256,7 @@ async fn nothing_is_written_before_a_foreign_key() {
     let limiter = limiter(&server, Resilience::none()).await;
     let mut connection = server.client().get_connection().expect("a connection");
     let broken = policy("broken", "100/min token-bucket(50)");
-    for (quota, tag) in EACH {
+    for (quota, tag) in each() {
         // No unit comes back during the test.
         let sound = policy("sound", &quota.replace("min", "400d"));
         let left = async || {

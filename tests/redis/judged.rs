@@ -4,13 +4,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll::{
-    Limiter, RedisStore,
+    Algorithm, Limiter, RedisStore,
     clock::ManualClock,
     redis::RedisConfig,
     store::{Answer, Request, Store, Traits},
 };
 use plimsoll_testing::histories::{
-    self, Family, histories,
+    self, histories, of_each_algorithm,
     rollout::{self, Steps},
 };
 use proptest::test_runner::Config;
@@ -38,7 +38,7 @@ impl Store for Waiting {
     }
 }
 
-fn agrees(name: &'static str, family: Family, full: u32) {
+fn agrees(name: &str, algorithm: Option<Algorithm>, full: u32) {
     let server = Server::start();
     let tally = CaseCounts::expecting(&[
         "admitted",
@@ -58,7 +58,7 @@ fn agrees(name: &'static str, family: Family, full: u32) {
     let cases = std::env::var("PLIMSOLL_HISTORIES").ok().and_then(|it| it.parse().ok());
     let config = Config { cases: cases.unwrap_or(full), ..Config::default() };
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    seed::property(name, config, histories(family), |history| {
+    seed::property(name, config, histories(algorithm), |history| {
         let prefix = format!("h{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let config = patient().prefix(prefix).connections(1);
         let runtime = runtime().expect("a runtime");
@@ -80,33 +80,15 @@ fn agrees(name: &'static str, family: Family, full: u32) {
 }
 
 #[test]
-fn logs() {
-    agrees("sliding log in Redis", Family::Log, 400);
+fn each_algorithm() {
+    of_each_algorithm(|algorithm| {
+        agrees(&format!("{} in Redis", algorithm.name()), Some(algorithm), 400);
+    });
 }
 
 #[test]
-fn buckets() {
-    agrees("sliding buckets in Redis", Family::Buckets, 400);
-}
-
-#[test]
-fn counters() {
-    agrees("sliding counter in Redis", Family::Counter, 400);
-}
-
-#[test]
-fn token_buckets() {
-    agrees("token bucket in Redis", Family::Bucket, 400);
-}
-
-#[test]
-fn fixed_windows() {
-    agrees("fixed window in Redis", Family::Fixed, 400);
-}
-
-#[test]
-fn several() {
-    agrees("mixed in Redis", Family::Mixed, 600);
+fn several_algorithms_in_one_check() {
+    agrees("mixed in Redis", None, 600);
 }
 
 fn server_of_rollouts() -> (Server, Fixture) {
@@ -127,7 +109,7 @@ fn server_of_rollouts() -> (Server, Fixture) {
 fn two_quotas_at_random_are_bounded() {
     let (_server, fixture) = server_of_rollouts();
     for one in seed::histories("rollout in Redis", 60) {
-        for algorithm in plimsoll::Algorithm::EACH.iter().copied() {
+        for algorithm in Algorithm::EACH.iter().copied() {
             rollout::run(&fixture, algorithm, one.seed);
         }
     }
@@ -138,7 +120,7 @@ fn two_quotas_at_random_are_bounded() {
 fn leases_that_begin_or_end_in_a_roll_out_are_bounded() {
     let (_server, fixture) = server_of_rollouts();
     for one in seed::histories("rollout of leases in Redis", 20) {
-        for algorithm in plimsoll::Algorithm::EACH.iter().copied() {
+        for algorithm in Algorithm::EACH.iter().copied() {
             for steps in [Steps::One, Steps::Two] {
                 rollout::run_leased(&fixture, algorithm, one.seed, steps);
             }

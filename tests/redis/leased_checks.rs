@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use plimsoll::{
     Decision, Limiter, Policy, RedisStore, Resilience, redis::RedisConfig, store::Source,
 };
-use plimsoll_testing::servers::Server;
+use plimsoll_testing::{algorithms::each_quota, servers::Server};
 
 use crate::{patient, policy};
 
@@ -82,15 +82,8 @@ async fn a_hot_key_costs_few_commands() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_limiters_share_exactly_the_limit() {
     let server = Server::start();
-    for (name, quota) in [
-        ("log", "1000/h leased(60s)"),
-        ("buckets", "1000/h sliding-buckets(10) leased(60s)"),
-        ("window", "1000/300day fixed-window leased(60s)"),
-        ("counter", "1000/300day sliding-counter leased(60s)"),
-        // 17 of its units are kept for the minute of a lease.
-        ("bucket", "1000/h token-bucket(1000) leased(60s)"),
-    ] {
-        let policy = policy(name, quota);
+    for (quota, name) in each_quota("1000/300day", 10, 1_000) {
+        let policy = policy(name, &format!("{quota} leased(60s)"));
         let mut limiters = Vec::new();
         for _ in 0..4 {
             limiters.push(limiter(&server).await);
@@ -114,15 +107,9 @@ async fn close_gives_everything_back() {
             .expect("a store"),
         Resilience::none(),
     );
-    for quota in [
-        "10000/h leased(60s)",
-        "10000/h sliding-buckets(10) leased(60s)",
-        "10000/300day fixed-window leased(60s)",
-        "10000/300day sliding-counter leased(60s)",
-        // No unit returns during the test.
-        "10000/300day token-bucket(10000) leased(60s)",
-    ] {
-        let policy = policy("closed", quota);
+    // No unit returns during the test.
+    for (quota, _) in each_quota("10000/300day", 10, 10_000) {
+        let policy = policy("closed", &format!("{quota} leased(60s)"));
         let limiter = limiter(&server).await;
         let admitted = spend(&limiter, &policy, 8, 100).await;
         assert_eq!(admitted, 800);

@@ -8,6 +8,7 @@ use plimsoll::{
     redis::RedisConfig, store::BreakerStatus,
 };
 use plimsoll_testing::{
+    algorithms::each_quota,
     calm::eventually,
     servers::{Cluster, Guarded, Server, until},
 };
@@ -49,14 +50,8 @@ async fn the_documented_rights_suffice() {
         .expect("enough rights");
     assert!(server.keys().is_empty(), "the self-test leaves nothing");
     let limiter = Limiter::with_resilience(store, Resilience::none());
-    for quota in [
-        "5/400d",
-        "5/400d sliding-buckets(4)",
-        "5/400d sliding-counter",
-        "5/400d token-bucket(5)",
-        "5/400d fixed-window",
-        "5 concurrent",
-    ] {
+    let each = each_quota("5/400d", 4, 5).map(|(quota, _)| quota);
+    for quota in each.iter().map(String::as_str).chain(["5 concurrent"]) {
         let policy = policy("p", quota);
         let spent = limiter.reserve(policy.charge("alice", 2)).await.expect("an answer");
         let Reserved::Held(reservation) = spent else { panic!("two of five") };

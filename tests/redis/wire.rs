@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use plimsoll::{Charge, Limiter, Policy, RedisStore, redis::RedisConfig};
-use plimsoll_testing::servers::Server;
+use plimsoll_testing::{algorithms::each_quota, servers::Server};
 
 use crate::{patient, policy};
 
@@ -16,18 +16,9 @@ async fn a_check_is_one_command() {
             .expect("a store"),
         plimsoll::Resilience::none(),
     );
-    let policies: Vec<Policy> = (0..8)
-        .map(|number| {
-            let algorithm = [
-                "",
-                " token-bucket(9)",
-                " fixed-window",
-                " sliding-counter",
-                " sliding-buckets(4)",
-            ][number % 5];
-            policy(&format!("p{number}"), &format!("1000/h{algorithm}"))
-        })
-        .collect();
+    let each = each_quota("9/400d", 4, 9);
+    let policies: Vec<Policy> =
+        (0..8).map(|it| policy(&format!("p{it}"), &each[it % each.len()].0)).collect();
     let charges = |count: usize, key: &'static str| -> Vec<Charge<'_>> {
         policies[..count].iter().map(|policy| policy.charge(key, 1)).collect()
     };

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, future::join_all};
 use plimsoll::{
-    Algorithm, Charge, Decision, Limiter, OnFailure, Policy, Resilience,
+    Charge, Decision, Limiter, OnFailure, Policy, Resilience,
     clock::ManualClock,
     limiter::{Reservation, Reserved},
     memory::MemoryConfig,
@@ -10,7 +10,7 @@ use plimsoll::{
     resilience::BreakerConfig,
     store::{BreakerStatus, Source},
 };
-use plimsoll_testing::policy;
+use plimsoll_testing::{algorithms::each_quota, policy};
 use tokio::time::{Instant, advance};
 
 use crate::remote::{Mood, Remote};
@@ -239,18 +239,11 @@ fn without_a_runtime_requests_are_the_probes() {
 
 #[tokio::test(start_paused = true)]
 async fn each_instance_enforces_its_share() {
-    let quotas: [_; Algorithm::EACH.len()] = [
-        ("sliding-log", "9/min"),
-        ("sliding-buckets(4)", "9/min"),
-        ("sliding-counter", "9/min"),
-        ("token-bucket(9)", "9/h"),
-        ("fixed-window", "9/min"),
-    ];
-    for (kind, limit) in quotas {
+    for (quota, _) in each_quota("9/h", 4, 9) {
         let bench = Bench::new(3);
-        let policy = policy("p", &format!("{limit} {kind}"));
+        let policy = policy("p", &quota);
         bench.remote.set(Mood::Down);
-        assert_eq!(bench.admitted(&policy, 20).await, 3, "{kind}");
+        assert_eq!(bench.admitted(&policy, 20).await, 3, "{quota}");
     }
     let bench = Bench::new(50);
     let policy = policy("p", "9/min");
@@ -293,24 +286,22 @@ async fn on_failure_decides_for_each_charge() {
 
 #[tokio::test(start_paused = true)]
 async fn units_of_an_outage_are_charged_once() {
-    for kind in
-        ["sliding-log", "sliding-buckets(4)", "sliding-counter", "token-bucket(10)", "fixed-window"]
-    {
+    for (quota, _) in each_quota("10/400d", 4, 10) {
         let bench = Bench::new(2);
-        let policy = policy("p", &format!("10/400d {kind}"));
+        let policy = policy("p", &quota);
         assert_eq!(bench.admitted(&policy, 3).await, 3);
         bench.remote.set(Mood::Down);
-        assert_eq!(bench.admitted(&policy, 20).await, 5, "{kind}: half of the limit");
+        assert_eq!(bench.admitted(&policy, 20).await, 5, "{quota}: half of the limit");
         let reserve = bench.limiter.reserve(policy.charge("alice", 1)).await.unwrap();
-        assert!(matches!(reserve, Reserved::Denied(_)), "{kind}: the share is spent");
+        assert!(matches!(reserve, Reserved::Denied(_)), "{quota}: the share is spent");
         bench.heal(&policy).await;
         let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
         assert_eq!(peek.source(), Source::Shared);
         let remaining = peek.outcomes().next().unwrap().standing().remaining;
-        assert_eq!(remaining, 10 - 3 - 5, "{kind}");
+        assert_eq!(remaining, 10 - 3 - 5, "{quota}");
         // And nothing more, ever after.
         bench.heal(&policy).await;
-        assert_eq!(bench.admitted(&policy, 20).await, 2, "{kind}");
+        assert_eq!(bench.admitted(&policy, 20).await, 2, "{quota}");
     }
 }
 

@@ -1,8 +1,9 @@
-//! The page on guarantees: each witness exists, and its bounds are the same as in the README and the proofs.
+//! The page on guarantees: each witness exists. The bounds of the README agree with the tests and the proofs.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{fs, path::Path};
 
-use plimsoll::Algorithm;
+use plimsoll::{Algorithm, Quota};
+use plimsoll_testing::algorithms::{Returns, facts, most};
 
 const PAGE: &str = "docs/guarantees.md";
 
@@ -161,46 +162,46 @@ fn a_witness_that_is_gone_is_found() {
     assert!(has_test(ignored, "is_fast") && !has_test(ignored, "is_slow"));
 }
 
-/// Returns the bound of each algorithm in the first table of `page` after `heading` whose rows begin with its
-/// name. The bound is in the given column.
-fn bounds(page: &str, heading: &str, column: usize) -> BTreeMap<String, String> {
-    let text = read(page);
-    let (_, section) = text.split_once(heading).unwrap_or_else(|| panic!("{page}: no {heading}"));
-    let mut found = BTreeMap::new();
-    for row in rows(section).filter(|row| row.len() > column && row[0].starts_with("[`")) {
-        let name = row[0].trim_start_matches("[`").split(|it: char| !it.is_alphanumeric()).next();
-        let bound = row[column].split('`').nth(1).unwrap_or_default();
-        found.entry(name.expect("a name").to_owned()).or_insert_with(|| bound.replace(' ', ""));
-    }
-    found
-}
-
+/// The table of the README has a row of each algorithm, with the facts of the tests and the bound of the proof.
 #[test]
-fn the_bounds_are_the_same_everywhere() {
-    let here = bounds(PAGE, "## The bounds", 1);
-    assert_eq!(here, bounds("README.md", "## Choosing an algorithm", 2));
-    assert_eq!(here, bounds("docs/guide/leases.md", "# The bounds", 1));
-    let names: Vec<String> = Algorithm::EACH
-        .iter()
-        .map(|it| {
-            format!("{it:?}").split(|it: char| !it.is_alphanumeric()).next().unwrap_or("").into()
-        })
-        .collect();
-    assert_eq!(here.len(), names.len());
-    // The column of the proof, with the names that it has for the algorithms.
+fn the_table_of_algorithms_has_their_facts() {
+    let readme = read("README.md");
+    let (_, section) = readme.split_once("## Choosing an algorithm").expect("the section");
+    let (section, _) = section.split_once("\n## ").expect("the next section");
+    let rows: Vec<_> = rows(section).filter(|row| row[0].starts_with("[`")).collect();
+    let quota = |row: &[&str]| -> Quota { row[1].trim_matches('`').parse().expect("a quota") };
     let proofs = read("proofs/Published.v");
-    let (_, most) = proofs.split_once("Definition most ").expect("the bounds of the proof");
-    for (name, proven) in [
-        ("SlidingLog", "Log"),
-        ("SlidingBuckets", "Buckets _"),
-        ("SlidingCounter", "Counter"),
-        ("TokenBucket", "Bucket burst"),
-        ("FixedWindow", "Window"),
-    ] {
-        assert!(names.iter().any(|it| it == name));
-        let line =
-            most.lines().find_map(|line| line.trim().strip_prefix(&format!("| {proven} => ")));
-        let bound = line.expect("a bound").replace(' ', "").replace("2*L", "2L");
-        assert_eq!(here.get(name), Some(&bound), "{name}");
+    let (_, proven) = proofs.split_once("Definition most ").expect("the bounds of the proof");
+    for algorithm in Algorithm::EACH {
+        let name = algorithm.name();
+        let row = rows.iter().find(|row| quota(row).algorithm().name() == name);
+        let row =
+            row.unwrap_or_else(|| panic!("README.md, choosing an algorithm: no row of {name}"));
+        // The documentation promises one unit more than a token bucket admits.
+        let most = most(&quota(row));
+        let example: u64 = row[3].parse().expect("a number");
+        assert!((most..=most + 1).contains(&example), "README.md, {name}: {example} for {most}");
+        let facts = facts(*algorithm);
+        let returns = match facts.returns {
+            Returns::AfterWindow => "a window after their charge",
+            Returns::ByPeriod => "with their period",
+            Returns::AtRate => "at the rate",
+        };
+        assert!(row[4].starts_with(returns), "README.md, {name}: units return {returns}");
+        assert_eq!(
+            row[2].contains("tested, not proven"),
+            facts.proof.is_none(),
+            "README.md, {name}"
+        );
+        let Some(of_proof) = facts.proof else { continue };
+        let mut cases = proven.lines().filter_map(|line| line.trim().strip_prefix("| "));
+        let bound = cases.find_map(|case| {
+            let (constructor, bound) = case.split_once(" => ")?;
+            (constructor.split(' ').next() == Some(of_proof)).then_some(bound)
+        });
+        let bound = bound.expect("a bound").replace(' ', "").replace("2*L", "2L");
+        let here = row[2].split('`').nth(1).expect("a bound").replace(' ', "");
+        assert_eq!(here, bound, "README.md, {name}");
     }
+    assert_eq!(rows.len(), Algorithm::EACH.len());
 }

@@ -7,7 +7,6 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use plimsoll::Algorithm;
 
 /// Files of the repository that rustdoc has no page for.
 const NOT_IN_RUSTDOC: [&str; 5] = ["contributing", "control", "server", "mit", "apache"];
@@ -236,47 +235,5 @@ fn the_program_of_the_page_on_operations_is_the_example() {
     let known: BTreeSet<&str> = example.lines().map(str::trim).collect();
     for line in lines {
         assert!(known.contains(line), "examples/heavy/prometheus.rs has no line {line}");
-    }
-}
-
-/// The places of the documentation that a new algorithm needs.
-#[test]
-fn the_tables_have_each_algorithm() {
-    for page in [
-        "README.md",
-        "docs/guide/algorithms.md",
-        "docs/guarantees.md",
-        "docs/guide/leases.md",
-        "docs/live_limits.md",
-        "docs/redis.md",
-    ] {
-        let text = fs::read_to_string(page).expect("a page");
-        for algorithm in Algorithm::EACH {
-            let algorithm = format!("{algorithm:?}");
-            let name = algorithm.split(|it: char| !it.is_alphanumeric()).next().expect("a name");
-            // A row of a table, or a paragraph that begins with the name.
-            let is_about = |line: &&str| line.starts_with('|') || line.starts_with("**");
-            let rows = text.lines().filter(is_about);
-            let rows = rows
-                .filter(|row| row.split(|it: char| !it.is_alphanumeric()).any(|word| word == name));
-            assert!(rows.count() > 0, "{page} has no row or paragraph of {name}");
-        }
-    }
-}
-
-/// The lists that a new algorithm needs beside the documentation, where no compiler looks.
-#[test]
-fn the_other_lists_have_each_algorithm() {
-    let mutants = fs::read_to_string("scripts/mutate-lua").expect("a script");
-    let seeds = fs::read_dir("fuzz/seeds/quota").expect("a folder");
-    let seeds: Vec<_> =
-        seeds.map(|seed| fs::read_to_string(seed.expect("a file").path()).expect("text")).collect();
-    for algorithm in Algorithm::EACH {
-        let name = algorithm.name();
-        let module = name.replace('-', "_");
-        let row = |line: &str| line.starts_with(&format!("{module}|"));
-        assert!(mutants.lines().any(row), "scripts/mutate-lua has no mutant of lua/{module}.lua");
-        let seed = |text: &String| text.contains(name);
-        assert!(seeds.iter().any(seed), "fuzz/seeds/quota has no quota with {name}");
     }
 }

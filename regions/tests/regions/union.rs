@@ -13,7 +13,7 @@ use plimsoll::{
 };
 use plimsoll_regions::RegionsConfig;
 use plimsoll_testing::{
-    algorithms::{Parameter, Returns, most, returns, with_parameter, with_parameters},
+    algorithms::{Parameter, most, with_burst, with_parameter},
     most_in_any_window, policy, seed,
 };
 use tokio::time::sleep;
@@ -35,10 +35,7 @@ impl Admitted {
 /// Returns the bound of the share of one region, as the guide states it.
 fn share_bound(quota: &Quota, regions: u32, percent: u32) -> u128 {
     let share = |units: u64| units * u64::from(percent) / 100 / u64::from(regions);
-    let algorithm = match returns(quota.algorithm()) {
-        Returns::AtRate { burst } => with_parameters(quota.algorithm(), 1, share(burst)),
-        Returns::AfterWindow | Returns::ByPeriod => quota.algorithm(),
-    };
+    let algorithm = with_burst(quota, share);
     let share = Quota::new(share(quota.limit()), quota.window(), algorithm);
     share.map_or(0, |share| most(&share).into())
 }

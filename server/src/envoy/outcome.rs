@@ -43,7 +43,8 @@ impl LineOutcome {
         outcome: Outcome<'_>,
         has_strict_looks: bool,
     ) -> Self {
-        let (mut quota, mut standing) = (*outcome.charge().quota(), *outcome.standing());
+        let mut quota = *outcome.charge().quota();
+        let mut standing = *outcome.standing();
         // A quota that an operator has set for the key replaces the quota of a look.
         if quota_of_look(limited, has_strict_looks) == Some(quota) {
             quota = limited.counted.map_or(quota, |(_, quota)| quota);

@@ -62,13 +62,13 @@ impl ChargesBody {
         }
         let parts = api.parts();
         let on_failure = on_failure(self.on_failure, parts.on_failure)?;
-        let line = |charge: ChargeBody| {
-            let registered = policies::policy(&parts.registry, client, &charge.policy)?;
-            let key = policies::key(&registered, &charge.key)?;
+        let lines = self.charges.into_iter().map(|charge| {
+            let (registered, key) =
+                policies::find(&parts.registry, client, &charge.policy, &charge.key)?;
             let ChargeBody { key: text, cost, shadow: is_shadow, .. } = charge;
             Ok(Line { registered, key, text, cost, is_shadow, on_failure })
-        };
-        self.charges.into_iter().map(line).collect::<Result<_, Problem>>().map(Lines)
+        });
+        lines.collect::<Result<_, Problem>>().map(Lines)
     }
 }
 

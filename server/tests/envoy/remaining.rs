@@ -234,8 +234,7 @@ fn service(switches: Switches) -> Service {
     let config = EnvoyConfig::from_text("limits.yaml", LIMITS, options).unwrap();
     let (clock, limiter) = memory();
     let registry = Registry::default();
-    let envoy =
-        Envoy::new_registered(config, limiter, registry.clone(), Offenders::new(10)).unwrap();
+    let envoy = Envoy::new(config, limiter, registry.clone(), Offenders::new(10)).unwrap();
     for registered in registry.policies() {
         let policy = registered.policy();
         let name = NAMES.iter().find(|name| policy.name().contains(&format!("shop.{name}-")));

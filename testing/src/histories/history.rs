@@ -5,26 +5,17 @@ use std::time::Duration;
 use plimsoll::{Algorithm, Quota};
 use proptest::{collection::vec, prelude::*};
 
-use crate::oracle::Enforcement;
+use crate::{
+    algorithms::{Parameter, Returns, facts, returns, with_parameter},
+    oracle::Enforcement,
+};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    Log,
-    Buckets,
-    Counter,
-    Bucket,
-    Fixed,
-    Mixed,
+/// Returns the algorithms of a mixed history, each as often as it is here: twice if it has a burst.
+fn mixed() -> Vec<Algorithm> {
+    let is_bucket = |algorithm: &Algorithm| returns(*algorithm) == Returns::AtRate;
+    let (buckets, others): (Vec<_>, Vec<_>) = Algorithm::EACH.iter().copied().partition(is_bucket);
+    [others, buckets.clone(), buckets].concat()
 }
-
-/// The family of each algorithm. A new one also gets a model in `testing/src/oracle`, and a test beside
-/// each of the others.
-const FAMILIES: [Family; Algorithm::EACH.len()] =
-    [Family::Log, Family::Buckets, Family::Counter, Family::Bucket, Family::Fixed];
-
-/// The families of a mixed history, each as often as it is here.
-const MIXED: [Family; FAMILIES.len() + 1] =
-    [Family::Log, Family::Buckets, Family::Counter, Family::Fixed, Family::Bucket, Family::Bucket];
 
 #[derive(Debug, Clone)]
 pub struct History {
@@ -146,19 +137,20 @@ impl Part {
     }
 }
 
-pub fn histories(family: Family) -> impl Strategy<Value = History> {
+/// Returns random histories of one algorithm, or of several at once.
+pub fn histories(algorithm: Option<Algorithm>) -> impl Strategy<Value = History> {
     // Late enough that no request is dated before the epoch when a window grows.
     let late = 100_000_000_000_000_u64;
     let start = prop_oneof![late..late + 20_000, Just(1_700_000_000_000_000), Just(1 << 52)];
     let steps = vec(step(), 4..40);
-    (start, vec(quota(family), 1..4), steps).prop_map(|(start, quotas, steps)| History {
+    (start, vec(quota(algorithm), 1..4), steps).prop_map(|(start, quotas, steps)| History {
         start,
         quotas,
         steps,
     })
 }
 
-fn quota(family: Family) -> BoxedStrategy<Quota> {
+fn quota(algorithm: Option<Algorithm>) -> BoxedStrategy<Quota> {
     let small = (1..12_u64, prop_oneof![Just(1_000), Just(10_000), 1_000..9_000_u64]);
     let human = prop_oneof![
         Just((3, 1_000_000)),
@@ -167,27 +159,25 @@ fn quota(family: Family) -> BoxedStrategy<Quota> {
         Just((105_000, 86_400_000_000)),
         (1..5_000_u64, 1_000..100_000_000_u64)
     ];
-    let huge = match family {
-        Family::Log | Family::Buckets => 1 << 31,
-        Family::Counter | Family::Bucket | Family::Fixed | Family::Mixed => Quota::MAX_LIMIT,
-    };
+    let huge = algorithm.map_or(Quota::MAX_LIMIT, |algorithm| facts(algorithm).max_limit);
+    let mixed = algorithm.map_or_else(mixed, |algorithm| vec![algorithm]);
     let longest = 400 * 86_400_000_000;
     let large = (huge / 3..=huge, prop_oneof![Just(longest), longest / 7..=longest]);
     let rate = prop_oneof![4 => small, 3 => human, 1 => large];
     let lease = prop_oneof![Just(None), part(1).prop_map(Some)];
-    (rate, 0..MIXED.len() as u8, 1..40_u16, 1..30_u64, any::<bool>(), lease)
+    (rate, 0..6_u8.max(mixed.len() as u8), 1..40_u16, 1..30_u64, any::<bool>(), lease)
         .prop_filter_map("out of bounds", move |((limit, window), pick, n, burst, large, lease)| {
-            let family = if family == Family::Mixed { MIXED[usize::from(pick)] } else { family };
-            let algorithm = match family {
-                Family::Log => Algorithm::SlidingLog,
-                Family::Buckets => Algorithm::SlidingBuckets(if large { n * 25 } else { n }),
-                Family::Counter => Algorithm::SlidingCounter,
-                Family::Fixed => Algorithm::FixedWindow,
-                Family::Bucket => {
-                    Algorithm::TokenBucket { burst: if large { (limit / 2).max(1) } else { burst } }
+            let algorithm = mixed[usize::from(pick) % mixed.len()];
+            let algorithm = with_parameter(algorithm, |parameter| match parameter {
+                Parameter::Buckets => u64::from(if large { n * 25 } else { n }),
+                Parameter::Burst => {
+                    if large {
+                        (limit / 2).max(1)
+                    } else {
+                        burst
+                    }
                 }
-                Family::Mixed => unreachable!("it is none of `MIXED`"),
-            };
+            });
             let window = Duration::from_micros(window);
             let quota = Quota::new(limit, window, algorithm).ok()?;
             // Some logs count units in flight.

@@ -106,7 +106,7 @@ pub fn run_leased(fixture: &Fixture, algorithm: Algorithm, seed: u64, steps: Ste
         let longest = match returns(algorithm) {
             // The units of a period are spent in it.
             Returns::ByPeriod => lease.min(window - 1 - time % window),
-            Returns::AfterWindow | Returns::AtRate { .. } => lease,
+            Returns::AfterWindow | Returns::AtRate => lease,
         };
         let policy = &policies[instance];
         let left = now(fixture.limiter.peek(policy.charge(&key, 0))).expect("an answer");

@@ -6,11 +6,12 @@ use std::{
     time::Duration,
 };
 
-use plimsoll::{Algorithm, Charge, Decision, Policy, Quota, limiter::Reservation, store::Verdict};
+use plimsoll::{Charge, Decision, Policy, Quota, limiter::Reservation, store::Verdict};
 
 use super::history::{Change, Cost, History, Move, PlannedCharge, Step, leased};
 use crate::{
     CaseCounts, Fixture,
+    algorithms::{Returns, returns, with_burst},
     contract::key_quotas::far,
     micros, now,
     oracle::{Ask, Enforcement, Entry, Oracle, Paid, counted},
@@ -308,32 +309,22 @@ impl Player<'_> {
         let index = policy % self.policies.len();
         let old = self.policies[index].quota();
         let (limit, window, algorithm) = (old.limit(), old.window(), old.algorithm());
-        let new = match (change, algorithm) {
-            (Change::Limit(part), _) => Quota::new(part.of(limit).max(1), window, algorithm),
-            (Change::Window(part), _) => {
+        let new = match change {
+            Change::Limit(part) => Quota::new(part.of(limit).max(1), window, algorithm),
+            Change::Window(part) => {
                 let window = Duration::from_micros(part.of(micros(window)));
                 Quota::new(limit, window, algorithm)
             }
-            (Change::Burst(part), Algorithm::TokenBucket { burst }) => {
-                let burst = part.of(burst).max(1);
-                Quota::new(limit, window, Algorithm::TokenBucket { burst })
+            Change::Burst(part) if returns(algorithm) == Returns::AtRate => {
+                let algorithm = with_burst(&old, |burst| part.of(burst).max(1));
+                Quota::new(limit, window, algorithm)
             }
-            (Change::Rate(limit_part, part), _) => {
+            Change::Rate(limit_part, part) => {
                 let window = Duration::from_micros(part.of(micros(window)));
                 Quota::new(limit_part.of(limit).max(1), window, algorithm)
             }
-            (Change::Lease(lease), _) => Ok(leased(old, lease)),
-            (
-                Change::Burst(_),
-                Algorithm::SlidingLog
-                | Algorithm::SlidingBuckets(_)
-                | Algorithm::SlidingCounter
-                | Algorithm::FixedWindow,
-            )
-            | (Change::Back, _) => Ok(self.history.quotas[index]),
-            (Change::Burst(_), other) => {
-                panic!("`change` in testing/src/histories/run.rs does not know {other}")
-            }
+            Change::Lease(lease) => Ok(leased(old, lease)),
+            Change::Burst(_) | Change::Back => Ok(self.history.quotas[index]),
         };
         let Ok(mut new) = new else { return };
         if let Some(lease) = old.lease().filter(|_| new.lease().is_none() && change.keeps_lease()) {

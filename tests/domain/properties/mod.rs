@@ -5,11 +5,12 @@ mod refunds;
 mod steady;
 mod trials;
 
-use plimsoll::Policy;
+use plimsoll::{Algorithm, Policy};
 use plimsoll_testing::{
     CaseCounts,
+    algorithms::{Returns, returns},
     histories::{
-        self, Family, histories,
+        self, histories, of_each_algorithm,
         rollout::{self, Steps},
     },
     memory, most_in_any_window, now,
@@ -64,18 +65,18 @@ const HARD: &[&str] = &[
     "bound proved after a change",
 ];
 
-fn agrees(name: &'static str, family: Family, full: u32) {
+fn agrees(name: &str, algorithm: Option<Algorithm>, full: u32) {
     // A bucket pays a debt off bit by bit; everywhere else a request leaves as a whole.
-    let bucket: &[_] = match family {
-        Family::Bucket | Family::Mixed => &["burst raised", "burst lowered", "refund in part"],
-        _ => &[],
+    let bucket: &[_] = match algorithm.map(returns) {
+        Some(Returns::AtRate) | None => &["burst raised", "burst lowered", "refund in part"],
+        Some(Returns::AfterWindow | Returns::ByPeriod) => &[],
     };
     let tally = CaseCounts::expecting(&[HARD, bucket].concat());
     // Few histories are run to see one of them again.
     let cases = std::env::var("PLIMSOLL_HISTORIES").ok().and_then(|it| it.parse().ok());
     let config =
         Config { cases: cases.unwrap_or(full), max_shrink_iters: 20_000, ..Config::default() };
-    seed::property(name, config, histories(family), |history| {
+    seed::property(name, config, histories(algorithm), |history| {
         let fixture = now(memory());
         histories::run(&fixture, &history, &tally);
         Ok(())
@@ -84,40 +85,20 @@ fn agrees(name: &'static str, family: Family, full: u32) {
 }
 
 #[test]
-fn sliding_log() {
-    agrees("sliding log", Family::Log, 1_500);
-}
-
-#[test]
-fn sliding_buckets() {
-    agrees("sliding buckets", Family::Buckets, 1_500);
-}
-
-#[test]
-fn sliding_counter() {
-    agrees("sliding counter", Family::Counter, 1_500);
-}
-
-#[test]
-fn token_bucket() {
-    agrees("token bucket", Family::Bucket, 1_200);
-}
-
-#[test]
-fn fixed_window() {
-    agrees("fixed window", Family::Fixed, 1_500);
+fn each_algorithm() {
+    of_each_algorithm(|algorithm| agrees(algorithm.name(), Some(algorithm), 1_500));
 }
 
 #[test]
 fn several_algorithms_in_one_check() {
-    agrees("mixed", Family::Mixed, 2_000);
+    agrees("mixed", None, 2_000);
 }
 
 /// Old and new instances at once.
 #[test]
 fn two_quotas_at_random_are_bounded() {
     for one in seed::histories("rollout", 1_000) {
-        for algorithm in plimsoll::Algorithm::EACH.iter().copied() {
+        for algorithm in Algorithm::EACH.iter().copied() {
             rollout::run(&now(memory()), algorithm, one.seed);
         }
     }
@@ -127,7 +108,7 @@ fn two_quotas_at_random_are_bounded() {
 #[test]
 fn leases_that_begin_or_end_in_a_roll_out_are_bounded() {
     for one in seed::histories("rollout of leases", 1_000) {
-        for algorithm in plimsoll::Algorithm::EACH.iter().copied() {
+        for algorithm in Algorithm::EACH.iter().copied() {
             for steps in [Steps::One, Steps::Two] {
                 rollout::run_leased(&now(memory()), algorithm, one.seed, steps);
             }

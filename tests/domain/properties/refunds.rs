@@ -22,7 +22,7 @@ fn charges() -> impl Strategy<Value = Vec<Charge>> {
 fn quota(algorithm: Algorithm, n: u16, window: u64) -> Quota {
     let algorithm = with_parameters(algorithm, n, LIMIT / 1_000);
     let limit = match returns(algorithm) {
-        Returns::AtRate { .. } => 20,
+        Returns::AtRate => 20,
         Returns::AfterWindow | Returns::ByPeriod => LIMIT,
     };
     Quota::new(limit, Duration::from_micros(window), algorithm).expect("valid")

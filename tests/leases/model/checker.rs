@@ -1,6 +1,8 @@
 //! The judge of a history. It knows when units were used, and nothing of leases, stores and
 //! algorithms.
 
+use plimsoll_testing::most_in_any_window;
+
 /// Units that a check of a process used.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Use {
@@ -24,33 +26,23 @@ pub(super) struct Bound {
 #[expect(dead_code, reason = "printed when a test fails")]
 pub(super) struct Violation {
     bound: Bound,
-    ends_at: u64,
     units: u64,
 }
 
-/// Returns the units of the fullest trailing window `(end - window, end]` and its end.
-pub(super) fn fullest_window(uses: &[Use], bound: Bound) -> (u64, u64) {
-    let mut sorted: Vec<_> = uses.iter().filter(|it| it.time >= bound.from).collect();
-    sorted.sort_unstable_by_key(|it| it.time);
-    let (mut fullest, mut units, mut oldest) = ((0, 0), 0, 0);
-    for newest in &sorted {
-        units += newest.units;
-        while sorted[oldest].time + bound.window <= newest.time {
-            units -= sorted[oldest].units;
-            oldest += 1;
-        }
-        fullest = fullest.max((units, newest.time));
-    }
-    fullest
+/// Returns the units of the fullest trailing window.
+pub(super) fn fullest_window(uses: &[Use], bound: Bound) -> u64 {
+    let counted = uses.iter().filter(|it| it.time >= bound.from);
+    let counted: Vec<_> = counted.map(|it| (it.time, it.units)).collect();
+    most_in_any_window(&counted, bound.window) as u64
 }
 
 /// Returns the units of the fullest window of the first bound.
 pub(super) fn judge(uses: &[Use], bounds: &[Bound]) -> Result<u64, Violation> {
     let mut first = None;
     for bound in bounds {
-        let (units, ends_at) = fullest_window(uses, *bound);
+        let units = fullest_window(uses, *bound);
         if units > bound.units {
-            return Err(Violation { bound: *bound, ends_at, units });
+            return Err(Violation { bound: *bound, units });
         }
         first.get_or_insert(units);
     }
@@ -61,8 +53,8 @@ pub(super) fn judge(uses: &[Use], bounds: &[Bound]) -> Result<u64, Violation> {
 fn the_judge_finds_the_fullest_window() {
     let uses = [(0, 3), (9, 2), (10, 4), (19, 1), (25, 1)].map(|(time, units)| Use { time, units });
     let bound = |units, from| Bound { units, window: 10, from };
-    assert_eq!(fullest_window(&uses, bound(0, 0)), (6, 10));
-    assert_eq!(fullest_window(&uses, bound(0, 19)), (2, 25));
+    assert_eq!(fullest_window(&uses, bound(0, 0)), 6);
+    assert_eq!(fullest_window(&uses, bound(0, 19)), 2);
     assert_eq!(judge(&uses, &[bound(6, 0), bound(2, 19)]).unwrap(), 6);
     assert!(judge(&uses, &[bound(6, 0), bound(1, 19)]).is_err());
 }

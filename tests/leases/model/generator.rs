@@ -42,7 +42,7 @@ pub(super) fn plan(seed: u64, algorithm: Algorithm, mutant: Option<Mutant>) -> P
     let lease = lease_of(random, window);
     // A lease gives up little of a bucket, so an ambush on a bucket has no faults, and much demand.
     let (is_bucket, is_log) = match returns(algorithm) {
-        Returns::AtRate { .. } => (true, false),
+        Returns::AtRate => (true, false),
         Returns::AfterWindow => (false, true),
         Returns::ByPeriod => (false, false),
     };

@@ -103,7 +103,7 @@ fn run(setting: Setting) -> Figures {
         least: units[0] / mean,
         middle: units[units.len() / 2] / mean,
         most: units[units.len() - 1] / mean,
-        fullest: fullest_window(&fleet.uses, bound).0,
+        fullest: fullest_window(&fleet.uses, bound),
         bound: bound.units,
     }
 }
