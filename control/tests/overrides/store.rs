@@ -16,6 +16,7 @@ use plimsoll_control::{
 };
 use plimsoll_testing::servers::Server;
 use tokio::{
+    sync::Barrier,
     task::JoinSet,
     time::{Instant, sleep},
 };
@@ -357,11 +358,14 @@ async fn a_change_needs_the_changes_of_others() {
 async fn one_of_several_changes_at_the_same_time_is_the_first() {
     let server = Server::start();
     let mut changes = JoinSet::new();
+    let barrier = Arc::new(Barrier::new(4));
     for limit in 1..5 {
         let one = instance(&server.url()).await;
+        let barrier = Arc::clone(&barrier);
         changes.spawn(async move {
             let mut made = 0;
             for key in 0..20 {
+                barrier.wait().await;
                 let new = new(Some(key), quota(&format!("{limit}/h")), None);
                 match one.overrides.set(new, Some(0)).await {
                     Ok(_) => made += 1,
