@@ -16,6 +16,7 @@ use plimsoll_control::{
 };
 use plimsoll_testing::servers::Server;
 use tokio::{
+    sync::Barrier,
     task::JoinSet,
     time::{Instant, sleep},
 };
@@ -352,24 +353,34 @@ async fn a_change_needs_the_changes_of_others() {
     assert_eq!(stored(&server).await, ["1=6/min"]);
 }
 
-/// Each of them finds that the others were faster, and tries again.
+/// Four instances set the same overrides, each if there is none. One of them is the first, and the others learn that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_of_several_instances_at_the_same_time_are_all_made() {
+async fn one_of_several_changes_at_the_same_time_is_the_first() {
     let server = Server::start();
     let mut changes = JoinSet::new();
-    for number in 0..4 {
+    let barrier = Arc::new(Barrier::new(4));
+    for limit in 1..5 {
         let one = instance(&server.url()).await;
+        let barrier = Arc::clone(&barrier);
         changes.spawn(async move {
-            for key in number * 20..(number + 1) * 20 {
-                one.overrides.set(new(Some(key), quota("5/min"), None), None).await.expect("set");
+            let mut made = 0;
+            for key in 0..20 {
+                barrier.wait().await;
+                let new = new(Some(key), quota(&format!("{limit}/h")), None);
+                match one.overrides.set(new, Some(0)).await {
+                    Ok(_) => made += 1,
+                    Err(OverrideError::Conflict { expected: 0, .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
             }
+            made
         });
     }
-    changes.join_all().await;
-    assert_eq!(stored(&server).await.len(), 80);
+    assert_eq!(changes.join_all().await.iter().sum::<usize>(), 20);
+    assert_eq!(stored(&server).await.len(), 20);
     let audit = reader(&server).await.audit(100).await.expect("an answer");
     let versions: BTreeSet<_> = audit.iter().filter_map(|it| it.version).collect();
-    assert_eq!((audit.len(), versions.len()), (80, 80));
+    assert_eq!((audit.len(), versions.len()), (20, 20));
 }
 
 #[tokio::test]
