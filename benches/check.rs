@@ -109,7 +109,9 @@ fn algorithms() -> [(Algorithm, f64); Algorithm::EACH.len()] {
 fn ample(algorithm: Algorithm) -> Quota {
     let quota = match algorithm {
         Algorithm::TokenBucket { .. } => Quota::per_second(u64::from(RATE)),
-        Algorithm::SlidingLog => Quota::new(Quota::MAX_LOGGED, Duration::from_millis(1)).unwrap(),
+        Algorithm::SlidingLog => {
+            Quota::new(Quota::MAX_LOGGED, Duration::from_millis(1), algorithm).unwrap()
+        }
         _ => Quota::per_minute(Quota::MAX_LOGGED),
     };
     quota.with_algorithm(algorithm).unwrap()
@@ -217,7 +219,7 @@ fn with_standing(keys: &[String]) {
     let governor = governor.with_middleware::<StateInformationMiddleware>();
     let ours = || {
         let decision = ready(limiter.check(policy.charge(black_box(&keys[0]), 1))).unwrap();
-        black_box(decision.outcomes().next().expect("an outcome").standing().remaining());
+        black_box(decision.outcomes().next().expect("an outcome").standing().remaining);
     };
     let theirs = || {
         let snapshot = governor.check_key(black_box(&keys[0])).unwrap();

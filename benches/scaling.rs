@@ -27,7 +27,7 @@ fn main() {
     // Each key is charged more often than its units come back, so it stays.
     let lasting = Quota::per_second(100).with_algorithm(BUCKET).unwrap();
     // The short window keeps the logs short.
-    let log = Quota::new(1_000_000_000, Duration::from_millis(10)).unwrap();
+    let log = Quota::new(1_000_000_000, Duration::from_millis(10), Algorithm::SlidingLog).unwrap();
     // A unit comes back at once. Then the key has expired, and the next new key of its shard replaces
     // it: both threads add keys all the time.
     let expiring = log.with_algorithm(BUCKET).unwrap();

@@ -12,7 +12,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let listener = tokio::net::TcpListener::bind(std::env::var("ADDR")?).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    // The layer reads the address of the client, which this passes on.
+    // Gives the addresses of clients to the layer.
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, app).await?;
     Ok(())

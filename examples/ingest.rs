@@ -32,7 +32,7 @@ async fn main() -> support::Outcome<()> {
     let upstream = Upstream {
         limiter: support::limiter_from_env().await?,
         day: Policy::new("upstream-day", Quota::per_day(9_500))?,
-        searches: Policy::new("upstream-search", Quota::new(5, Duration::from_millis(100))?)?,
+        searches: Policy::new("upstream-search", "5/100ms")?,
     };
     let mut done = 0;
     for region in REGIONS {
@@ -47,7 +47,7 @@ async fn main() -> support::Outcome<()> {
     }
     // A peek spends nothing.
     let left = upstream.limiter.peek(upstream.day.charge(ACCOUNT, 0)).await?;
-    let left = left.binding().map_or(0, |binding| binding.standing().remaining());
+    let left = left.binding().map_or(0, |binding| binding.standing().remaining);
     println!("{done} of {} regions done, {left} units left today", REGIONS.len());
     Ok(())
 }

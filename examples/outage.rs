@@ -90,12 +90,15 @@ async fn load(limiter: Limiter, policy: Policy, begin: Instant, checked: Unbound
         if due >= LENGTH {
             return;
         }
-        let (limiter, policy, checked) = (limiter.clone(), policy.clone(), checked.clone());
+        let limiter = limiter.clone();
+        let policy = policy.clone();
+        let checked = checked.clone();
         tokio::spawn(async move {
             let asked = Instant::now();
             let decision = limiter.check(policy.charge("a client", 1)).await;
             let decision = decision.expect("the fallback decides").into_owned();
-            let (admitted, source) = (decision.is_allowed(), decision.source());
+            let admitted = decision.is_allowed();
+            let source = decision.source();
             let _ = checked.send(Checked { due, wait: asked.elapsed(), admitted, source });
         });
     }

@@ -25,7 +25,7 @@ async fn main() -> support::Outcome<()> {
     let limiter = support::limiter_from_env().await?;
     let demo = Policy::new("demo", "5/10s".parse::<Quota>()?)?;
     let client = by::header("x-api-key").or(by::peer_ip());
-    let costs = cost::by_route([("/expensive", 3), ("/huge", 6)], 1);
+    let costs = cost::by_route([("/expensive", 3), ("/huge", 6)], |_| 1);
     let rule = Rule::new(demo, client).cost(costs);
 
     let app = Router::new()

@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
 
-    // Forget what an earlier run has spent.
+    // Forget the units that an earlier run has spent.
     limiter.reset(budget.charge("everybody", 0)).await?;
     // Each child runs this program again, with the argument `worker`.
     let mut children = Vec::new();
@@ -51,7 +51,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn work(limiter: &Limiter, budget: &Policy) -> Result<u64, Box<dyn Error>> {
     let tasks: Vec<_> = (0..8)
         .map(|_| {
-            let (limiter, budget) = (limiter.clone(), budget.clone());
+            let limiter = limiter.clone();
+            let budget = budget.clone();
             tokio::spawn(async move {
                 let mut admitted = 0;
                 while let Decision::Allowed(_) =

@@ -43,10 +43,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let policy = Policy::new("api", "600/10s leased(500ms)")?;
 
     // A service has one limiter a process. Here, two limiters stand for two processes. The third one
-    // has no stock, so it sees what Redis has left.
-    let config = || RedisConfig::url(format!("redis://127.0.0.1:{port}/")).lazy(true);
-    let limiter = async || RedisStore::connect_with(config()).await.map(Limiter::new);
-    let [first, second, observer] = [limiter().await?, limiter().await?, limiter().await?];
+    // has no stock, so it sees the units that are left in Redis.
+    let first = connect(port).await?;
+    let second = connect(port).await?;
+    let observer = connect(port).await?;
     while [&first, &second, &observer].iter().any(|it| it.status().not_ready.is_some()) {
         sleep(Duration::from_millis(10)).await;
     }
@@ -68,13 +68,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for number in 1..=(LENGTH.as_millis() / LINE.as_millis()) as u32 {
         sleep_until(begin + number * LINE).await;
         let peek = observer.peek(policy.charge(KEY, 0)).await?;
-        let free = peek.binding().map_or(0, |outcome| outcome.standing().remaining());
+        let free = peek.binding().map_or(0, |outcome| outcome.standing().remaining);
         let stock = first.status().leased_units;
-        let (admitted, denied) = (counts.admitted.swap(0, Relaxed), counts.denied.swap(0, Relaxed));
+        let admitted = counts.admitted.swap(0, Relaxed);
+        let denied = counts.denied.swap(0, Relaxed);
         println!("{},{stock},{free},{admitted},{denied}", number * LINE.as_millis() as u32);
     }
     first.close().await?;
     Ok(())
+}
+
+/// Connects to Redis in the background.
+async fn connect(port: u16) -> Result<Limiter, plimsoll::Error> {
+    let config = RedisConfig::url(format!("redis://127.0.0.1:{port}/")).lazy(true);
+    RedisStore::connect_with(config).await.map(Limiter::new)
 }
 
 /// Asks `limiter` for a unit in the middle of each `interval`, except in the pause.
@@ -92,7 +99,9 @@ async fn load(
         if pause.as_ref().is_some_and(|pause| pause.contains(&due)) {
             continue;
         }
-        let (limiter, policy, counts) = (limiter.clone(), policy.clone(), counts.clone());
+        let limiter = limiter.clone();
+        let policy = policy.clone();
+        let counts = counts.clone();
         tokio::spawn(async move {
             let count = match limiter.check(policy.charge(KEY, 1)).await {
                 Ok(Decision::Allowed(_)) => &counts.admitted,

@@ -73,7 +73,7 @@ async fn balance(State(app): State<App>, request: axum::extract::Request) -> Str
     let (parts, _) = request.into_parts();
     match app.limiter.peek(app.tokens.charge(account(&parts), 1)).await {
         Ok(decision) => {
-            let left = decision.binding().map_or(0, |binding| binding.standing().remaining());
+            let left = decision.binding().map_or(0, |binding| binding.standing().remaining);
             format!("{left}\n")
         }
         Err(error) => format!("unknown: {error}\n"),

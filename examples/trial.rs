@@ -1,7 +1,7 @@
 //! Tries out a looser limit, as a shadow and as a trial: `cargo run -p plimsoll-examples --example trial`.
 //!
 //! The live limit is 100 a minute, and clients ask for 300 in a minute. With a limit of 200, 100 of them
-//! would be denied. The shadow sees only what the live limit admits, so it reports no denial. The trial
+//! would be denied. The shadow sees only the requests that the live limit admits, so it reports no denial. The trial
 //! reports 100.
 //!
 //! With the argument `--decisions`, each decision is a line.
@@ -11,9 +11,9 @@ use std::{env, error::Error, time::Duration};
 use plimsoll::{
     Limiter, MemoryStore, Policy,
     clock::{Clock, ManualClock},
-    decision::OutcomeKind,
     memory::MemoryConfig,
     policy::TrialCounts,
+    store::Verdict,
 };
 
 #[tokio::main(flavor = "current_thread")]
@@ -36,8 +36,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         ];
         let decision = limiter.check(charges).await?;
         let allows = [0, 1, 2].map(|position| {
-            let kind = decision.outcomes().nth(position).map(|outcome| outcome.kind());
-            matches!(kind, Some(OutcomeKind::Allowed | OutcomeKind::WouldAllow))
+            let verdict = decision.outcomes().nth(position).map(|outcome| outcome.verdict());
+            verdict == Some(Verdict::Passed)
         });
         for (denied, allows) in denied.iter_mut().zip(allows) {
             *denied += u32::from(!allows);

@@ -7,33 +7,32 @@
 -- TTL      nothing is written
 local key = KEYS[charge]
 -- A charge has 42 bytes, and 82 with the mark of a refund.
-local position = charge * 42 - 41
-if operation == 'g' then position = charge * 82 - 81 end
+local position = operation == 'g' and charge * 82 - 81 or charge * 42 - 41
 local algorithm, flags, limit, window, parameter, cost, max_cost =
   parse('<BBddddd', ARGV[2], position)
 
+-- A charge with the key of an earlier one is committed when that one has been written.
+if again and flags % 4 < 2 then return end
+local answering = again or flags % 4 < 2
 -- A branch reads the `state`, finds out how many units are `free`, and leaves what is to be `written`:
 -- a whole state, with the time when it `expires`, or the beginning of one, which keeps its expiry.
 local free, foreign, written, expires
 -- The check passes this charge if at least `required` units are free: a shadow or a trial never refuses.
-local required = cost
-if flags % 2 == 1 then required = 0 end
+local required = flags % 2 == 1 and 0 or cost
 -- A trial is spent if it passes by itself, whatever the check decides.
 local trial = flags % 16 >= 8
 -- The state of a blocked key is behind the header of the block: at `offset`, and the ring of a log at
 -- `ring_at`. `block_end` is the end of the block, while it lasts.
 local offset, ring_at, block_end = '0', 238, nil
--- No algorithm reads more of a state than this at once. What was looked at is still there when the charge is
--- committed, unless an earlier charge of the check has the same key.
-local state = flags % 4 < 2 and looked[charge]
+-- No algorithm reads more of a state than this at once.
+local state
 if block_header then
   offset, ring_at, block_end = 28, 266, parse('<I7', block_header, 8)
   if block_end <= now then block_end = nil end
   if block_end and required > 0 then required = 9007199254740992 end
   state = call('GETRANGE', key, '28', '465')
-elseif not state then
+else
   state = algorithm <= 2 and read('GETRANGE', key, '0', '437') or algorithm > 2 and read('GET', key) or ''
-  if not answering then looked[charge] = state end
 end
 -- If all live charges pass and at least `needed` units are free, units are spent: `units` says how many. A
 -- force or a refund has them from the beginning.

@@ -1,4 +1,4 @@
--- Checks: looks at all charges of a check, then commits all, one check after the other, and returns the replies.
+-- Checks: has the charges of each check decided, one check after the other, and returns the replies.
 --
 -- KEYS     none
 -- ARGV[2]  the flags of each charge
@@ -7,36 +7,25 @@
 -- TTL      nothing is written
 local first, failure = 1, nil
 while first <= #KEYS do
-  local last, flags = first - 1, 0
+  local last, flags, repeated = first - 1, 16, nil
   repeat
     last = last + 1
     -- The second byte of a charge. See charge.lua.
-    flags = string.byte(ARGV[2], operation == 'g' and last * 82 - 80 or last * 42 - 40)
+    if KEYS[2] then flags = string.byte(ARGV[2], operation == 'g' and last * 82 - 80 or last * 42 - 40) end
+    if flags % 4 >= 2 then repeated = repeated or last end
   until flags >= 16
-  -- The last charge needs no look if no other one has its key: it is spent if it passes, too.
-  local admitted, foreign, others = true, nil, flags % 4 < 2 and last - 1 or last
-  for charge = first, others do
-    local passes = decide(operation, now, charge)
-    if passes == nil then foreign = foreign or charge end
-    admitted = admitted and passes
-  end
-  if others < last and not foreign then
-    local final
-    admitted, final = decide(operation, now, last, true, admitted)
-    if admitted == nil then foreign = last end
-    -- Released units of one key are released together.
-    last = final or last
-  end
-  for charge = first, foreign and 0 or others do decide(operation, now, charge, true, admitted) end
+  local admitted, foreign, final = decide(operation, now, first, true, last)
   -- A value that this script did not write is left as it is, and so is the rest of the check.
   if foreign and operation == 'b' then
-    for charge = first, last do reply[charge + 1] = pack('<dddddddd', -1, 0, 0, 0, 0, 0, 0, 0) end
+    for charge = first, last do reply[charge] = pack('<ddddddddd', now, -1, 0, 0, 0, 0, 0, 0, 0) end
   elseif foreign then
     failure = redis.error_reply('PLIMSOLL ' .. KEYS[foreign] .. ' does not hold a state of this limiter')
     -- A released unit is a check of its own, and those behind it are released.
     if operation ~= 'g' or first < last then return failure end
+  else
+    for charge = repeated or last + 1, last do decide(operation, now, charge, admitted, charge, true) end
   end
-  first = last + 1
+  -- Released units of one key are released together.
+  first = (final or last) + 1
 end
-if failure then return failure end
-return table.concat(reply)
+return failure or KEYS[2] and table.concat(reply) or reply[1]

@@ -90,6 +90,10 @@ if fade then
     if previous > 0 then used = used + weight(previous, end_ - window, end_, seen) end
     if carried > 0 then used = used + weight(carried, hold, zero, seen) end
     free = limit > used and limit - used or 0
+    if charge < last then
+      admitted, foreign = decide(operation, now, charge + 1, admitted and free >= required, last)
+      if foreign then return nil, foreign end
+    end
     if answering and operation ~= 'g' and (admitted or trial) and free >= needed then
       units = units_of(free, cost, max_cost, flags)
     end

@@ -15,7 +15,7 @@
 --     reset.lua, write.lua     delete or write the state
 --     answer.lua               replies
 --   end
---   checks.lua                 for each check, looks at all charges, then commits all; returns the replies
+--   checks.lua                 has the charges of each check decided, and returns the replies
 --
 -- KEYS     one key for each charge
 -- ARGV[1]  the operation: 'a' acquire, 'p' peek, 'f' force, 'g' refund, 'r' reset, 't' self-test, 'b'
@@ -27,7 +27,7 @@
 --          live charges of a check come before the others
 -- ARGV[3]  the time in microseconds; only tests pass it
 -- STATE    see each algorithm
--- RETURNS  packed doubles: the time, then for each charge units (of 'r', 'k' and 'u' see reset.lua and
+-- RETURNS  nine packed doubles for each charge: the time, units (of 'r', 'k' and 'u' see reset.lua and
 --          block.lua), remaining, next_after, reset_after,
 --          retry_after (microseconds) and the three numbers of its mark. With 'b', a check that
 --          meets a foreign value has -1 for the units of all its charges and spends nothing; the
@@ -51,11 +51,14 @@ end
 -- Returns quotient and remainder of (a * b + d) / c. The product may exceed 2^53; then either c and d
 -- are below 2^45, or c is below 2^52.
 local function mul_div(a, b, d, c)
+  local product = a * b + d
+  local rest = product % c
+  if product < 9007199254740992 then return (product - rest) / c, rest end
   -- Take out the whole multiples of c, so that a is below c.
   local quotient = (a - a % c) / c * b
   a = a % c
-  local product = a * b + d
-  local rest = product % c
+  product = a * b + d
+  rest = product % c
   if product < 9007199254740992 then return quotient + (product - rest) / c, rest end
   -- Long division, a few bits of b at a time, so that no step exceeds 2^53.
   local more
@@ -100,14 +103,17 @@ local function nearest(bits, known)
   return known + (later < 140737488355328 and later or later - 281474976710656)
 end
 
--- The time and the reply of each charge. The constructor reserves room for most calls.
-local reply = { pack('<d', now), '', '', '', '', '', '', '', '' }
+-- The reply of each charge.
+local reply = {}
 
--- The states that were read in the look at the charges of a check.
-local looked = {}
-
--- Decides a charge. The charges are counted from 1 over all checks of the call. Without `answering`, this is a
--- look, and nothing is written. With it, the charge is committed: spent if it passes and `admitted` is true, because
--- the other charges of the check pass. Returns whether the check passes as far as this charge decides it, and nil if
--- the key has a foreign value.
+-- Decides the charges of a check from this one to `last`. The charges are counted from 1 over all checks of the call.
+-- `admitted` is true if the charges before this one pass.
+--
+-- A charge first finds out how many units are free. It then has the charges behind it decided, which know whether
+-- those before them pass, and learns whether all pass. Last, it is committed: spent if it passes and the check is
+-- admitted. So no charge is written before all have been looked at, and each is read once. A charge with the key of an
+-- earlier one is only looked at, until it is decided `again`.
+--
+-- Returns whether the check is admitted; the number of a charge whose key has a foreign value, in which case nothing
+-- is written; and the number of the last released unit.
 local decide

@@ -121,9 +121,9 @@ if operation == 'g' and algorithm == 1 and parameter == 1 and answering and not 
     if reset_after < 0 then reset_after = 0 end
     next_after, retry_after = reset_after, reset_after
     for line = charge, final do
-      reply[line + 1] = pack('<dddddddd', taken[line], free, next_after, reset_after, retry_after,
+      reply[line] = pack('<ddddddddd', now, taken[line], free, next_after, reset_after, retry_after,
         marks[line], 0, 0)
     end
-    return admitted, final
+    return admitted, nil, final
   end
 end

@@ -110,6 +110,10 @@ if in_ring then
   local used = first < tail and (last_total - base) % 4294967296 or 0
   free = limit > used and limit - used or 0
   local commits = answering and not foreign
+  if not foreign and charge < last then
+    admitted, foreign = decide(operation, now, charge + 1, admitted and free >= required, last)
+    if foreign then return nil, foreign end
+  end
   if commits and operation == 'g' then
     local charged = units
     units = 0

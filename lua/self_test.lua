@@ -25,5 +25,5 @@ if operation == 't' then
       end
     end
   end
-  return struct.pack('<d', now) .. string.rep('\0', #KEYS * 64)
+  return string.rep(struct.pack('<d', now) .. string.rep('\0', 64), #KEYS)
 end

@@ -56,6 +56,10 @@ if state ~= '' then
 end
 free = burst > debt and burst - debt or 0
 local commits = answering and not foreign
+if not foreign and charge < last then
+  admitted, foreign = decide(operation, now, charge + 1, admitted and free >= required, last)
+  if foreign then return nil, foreign end
+end
 if operation == 'g' and commits then
   -- Debts are paid in the order in which they were made. So the units left of this debt are those
   -- that the refill since the charge has not paid, at the fastest rate that is known.
@@ -76,13 +80,11 @@ if operation == 'g' and commits then
   if units > left then units = left end
   -- The clock has been set back since: how much of this debt is left is not known.
   if mark1 > now + ahead + spent_window then units = 0 end
-  if units > unpaid then units = unpaid end
+  units = math.max(0, math.min(units, unpaid))
   if units > 0 then
     debt = debt - units
     written = pack('<I6', old_debt - units) .. string.sub(state, 7)
     free = burst > debt and burst - debt or 0
-  else
-    units = 0
   end
 end
 if commits then
@@ -109,9 +111,7 @@ if commits then
   if units > 0 and operation ~= 'g' then
     if now > anchor then anchor = now end
     ahead = anchor - now
-    mark1 = anchor
-    mark2 = debt
-    mark3 = credit
+    mark1, mark2, mark3 = anchor, debt, credit
     local paid_at = anchor + reset_after
     local spare = until_ms * 1000 - paid_at
     if spare > 0 and spare <= window / 8 + 2000 and not written then

@@ -29,7 +29,9 @@ struct ErrorFields {
 }
 
 /// The effect that a failed request may have had on the store. [`Error::effect`] returns it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+///
+/// The effect of a request in two parts is the greater one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Effect {
     /// Nothing was charged or refunded. The request can be repeated without counting twice.
     None,
@@ -37,18 +39,6 @@ pub enum Effect {
     Unknown,
     /// The request was applied, or a part of it that could not be undone.
     Applied,
-}
-
-impl Effect {
-    /// Returns the effect of a request whose two parts had these effects.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Applied, _) | (_, Self::Applied) => Self::Applied,
-            (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
-            (Self::None, Self::None) => Self::None,
-        }
-    }
 }
 
 /// The kind of an [`Error`].
@@ -148,8 +138,8 @@ impl Error {
     ///
     /// The place appears in logs, so it must contain neither keys nor addresses. There must be few
     /// different places.
-    #[must_use]
-    pub fn with_place(mut self, place: impl Into<Cow<'static, str>>) -> Self {
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_place(mut self, place: impl Into<Cow<'static, str>>) -> Self {
         self.0.place = place.into();
         self
     }

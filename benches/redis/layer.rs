@@ -12,7 +12,7 @@ use std::{
 };
 
 use http::{HeaderValue, Request, Response, StatusCode, header::RETRY_AFTER};
-use plimsoll::{Key, Limiter, Policy, RateLimitLayer, RedisStore, Rule, by};
+use plimsoll::{Limiter, Policy, RateLimitLayer, RedisStore, Rule, by};
 use redis::{Cmd, Script, Value, aio::MultiplexedConnection};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -60,12 +60,7 @@ const RIVALS: [Rival; 2] = [
         arguments: &[1_000_000, 1_000_000, 1_000_000, 1],
     },
     // So short that most is admitted, and each admission drops what has left.
-    Rival {
-        name: "sliding log",
-        quota: "1000/10ms",
-        script: ZSET,
-        arguments: &[1_000, 10_000, 1],
-    },
+    Rival { name: "sliding log", quota: "1000/10ms", script: ZSET, arguments: &[1_000, 10_000, 1] },
 ];
 
 /// A hand-written limit: the connection, the script and its arguments.
@@ -108,7 +103,9 @@ fn request(key: u64) -> Request<()> {
 }
 
 pub(crate) async fn run(seconds: f64) {
-    println!("the layer, {KEYS} keys, 1000 requests/s; medians of {ROUNDS} rounds, x of an EVALSHA");
+    println!(
+        "the layer, {KEYS} keys, 1000 requests/s; medians of {ROUNDS} rounds, x of an EVALSHA"
+    );
     println!(
         "{:<26} {:>9} {:>7} {:>9} {:>7} {:>9} {:>7} {:>9}",
         "", "limiter", "x", "layer", "x", "by hand", "x", "EVALSHA"
@@ -144,7 +141,7 @@ async fn compare(rival: &Rival, tasks: usize, seconds: f64) {
             let limiter = limiter.clone();
             let policy = policy.clone();
             async move {
-                let charge = policy.charge(Key::new(client(key).as_bytes()), 1);
+                let charge = policy.charge(client(key), 1);
                 drop(limiter.check(charge).await.expect("an answer"));
             }
         })

@@ -17,7 +17,7 @@ const TASKS: usize = 256;
 pub(crate) const SCRIPT: &str = concat!(
     include_str!("../../lua/prelude.lua"),
     include_str!("../../lua/self_test.lua"),
-    "decide = function(operation, now, charge, answering, admitted)\nlocal block_header\nwhile true do\n",
+    "decide = function(operation, now, charge, admitted, last, again)\nlocal block_header\nwhile true do\n",
     include_str!("../../lua/charge.lua"),
     include_str!("../../lua/release.lua"),
     "if algorithm == 1 then\n",

@@ -1,4 +1,4 @@
-//! A store under test, and what several promises need.
+//! A store under test, and helpers of several promises.
 
 use std::{future::Future, time::Duration};
 

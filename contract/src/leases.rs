@@ -42,9 +42,9 @@ pub async fn a_lease_takes_half_of_what_is_free_beyond_its_cost(fixture: Fixture
 pub async fn the_leases_of_one_check_see_each_other(fixture: Fixture) {
     fixture.set(START);
     for policy in &each_algorithm(10) {
-        let lease = |cost| policy.charge("alice", cost).lease_up_to(100);
         // Equal charges are one lease, and a shadow is decided after it.
-        let charges = [lease(1), policy.charge("alice", 1), lease(1).shadow()];
+        let lease = policy.charge("alice", 1).lease_up_to(100);
+        let charges = [lease.clone(), policy.charge("alice", 1), lease.shadow()];
         let decision = fixture.limiter.check(charges).await.expect("an answer");
         let granted: Vec<_> = decision.outcomes().map(|it| it.granted()).collect();
         assert_eq!(granted, [6, 2], "{policy:?}");
@@ -56,10 +56,10 @@ pub async fn a_lease_is_all_or_nothing(fixture: Fixture) {
     fixture.set(START);
     for leased in &each_algorithm(10) {
         let full = policy(&format!("full-{}", leased.name()), "1/s");
-        let charges = || [leased.charge("alice", 1).lease_up_to(8), full.charge("alice", 1)];
-        let allowed = fixture.limiter.check(charges()).await.expect("an answer");
+        let charges = [leased.charge("alice", 1).lease_up_to(8), full.charge("alice", 1)];
+        let allowed = fixture.limiter.check(charges.clone()).await.expect("an answer");
         assert_eq!(allowed.outcomes().next().expect("an outcome").granted(), 5);
-        assert!(!fixture.limiter.check(charges()).await.expect("an answer").is_allowed());
+        assert!(!fixture.limiter.check(charges.clone()).await.expect("an answer").is_allowed());
         assert_eq!(remaining(&fixture, leased).await, 5);
     }
 }
@@ -67,17 +67,17 @@ pub async fn a_lease_is_all_or_nothing(fixture: Fixture) {
 pub async fn a_lease_is_refunded_and_settled_like_a_charge(fixture: Fixture) {
     fixture.set(START);
     for policy in &each_algorithm(10) {
-        let lease = || policy.charge("alice", 1).lease_up_to(8);
-        let reservation = hold(&fixture.limiter, lease()).await;
+        let lease = policy.charge("alice", 1).lease_up_to(8);
+        let reservation = hold(&fixture.limiter, lease.clone()).await;
         assert_eq!(remaining(&fixture, policy).await, 5);
         assert_eq!(reservation.refund().await.expect("an answer"), 5);
         assert_eq!(remaining(&fixture, policy).await, 10);
-        hold(&fixture.limiter, lease()).await.settle(2).await.expect("an answer");
+        hold(&fixture.limiter, lease.clone()).await.settle(2).await.expect("an answer");
         assert_eq!(remaining(&fixture, policy).await, 8);
         // A peek and a penalty take no lease.
-        let peek = fixture.limiter.peek(lease()).await.expect("an answer");
+        let peek = fixture.limiter.peek(lease.clone()).await.expect("an answer");
         assert_eq!(peek.outcomes().next().expect("an outcome").granted(), 0);
-        let _ = fixture.limiter.penalize(lease()).await.expect("an answer");
+        let _ = fixture.limiter.penalize(lease.clone()).await.expect("an answer");
         assert_eq!(remaining(&fixture, policy).await, 7);
     }
 }
@@ -103,7 +103,7 @@ pub async fn a_mark_has_the_debt_of_a_token_bucket(fixture: Fixture) {
 pub type Free<'a> = &'a [(u64, u64)];
 
 /// Spends 8 units of `10/10s <algorithm> leased(1s)` at [`START`], some of them as a lease, and
-/// compares what is free then and later.
+/// compares the free units then and later.
 pub async fn counts(fixture: &Fixture, algorithm: &str, capacity: u64, free: Free<'_>) {
     let text = format!("10/10s {algorithm} leased(1s)");
     let policy = policy(algorithm.split('(').next().expect("a name"), &text);
@@ -121,7 +121,7 @@ pub async fn counts(fixture: &Fixture, algorithm: &str, capacity: u64, free: Fre
     let outcome = decision.outcomes().next().expect("an outcome");
     assert_eq!(outcome.verdict(), Verdict::OverCapacity, "{text}");
     let standing = outcome.standing();
-    assert_eq!((standing.limit(), outcome.charge().quota()), (capacity, &policy.quota()));
+    assert_eq!((standing.limit, outcome.charge().quota()), (capacity, &policy.quota()));
     wait_is_exact(fixture, &policy, capacity).await;
 }
 
@@ -132,7 +132,7 @@ async fn wait_is_exact(fixture: &Fixture, policy: &Policy, capacity: u64) {
     assert!(check(fixture, policy, capacity).await.is_allowed());
     let denied = check(fixture, policy, 3).await;
     let standing = denied.outcomes().next().expect("an outcome").standing();
-    let wait = standing.retry_after().expect("refused") - Duration::from_micros(1);
+    let wait = standing.retry_after.expect("refused") - Duration::from_micros(1);
     for admitted in [false, true] {
         fixture.set(day + wait.as_micros() as u64 + u64::from(admitted));
         assert_eq!(check(fixture, policy, 3).await.is_allowed(), admitted, "{policy:?}");

@@ -34,9 +34,8 @@ pub async fn what_a_leased_quota_has_spent_is_refunded(fixture: Fixture) {
         let policy = policy(algorithm.name(), &text);
         let capacity = policy.quota().counted().capacity();
         fixture.set(START);
-        let [first, second] =
-            [3, 2].map(|units| hold(&fixture.limiter, policy.charge("alice", units)));
-        let (first, second) = (first.await, second.await);
+        let first = hold(&fixture.limiter, policy.charge("alice", 3)).await;
+        let second = hold(&fixture.limiter, policy.charge("alice", 2)).await;
         let third = fixture.limiter.penalize(policy.charge("alice", 1)).await.expect("an answer");
         assert_eq!(remaining(&fixture, &policy).await, capacity - 6, "{text}");
         assert_eq!(first.refund().await.expect("an answer"), 3, "{text}");
@@ -57,9 +56,8 @@ pub async fn a_refund_comes_in_time_until_the_lease_is_over(fixture: Fixture) {
         let policy = policy(name, &format!("10/10s {algorithm} leased(1s)"));
         // An edge of the buckets, which are a second long.
         fixture.set(START);
-        let [early, late] =
-            [3, 2].map(|units| hold(&fixture.limiter, policy.charge("alice", units)));
-        let (early, late) = (early.await, late.await);
+        let early = hold(&fixture.limiter, policy.charge("alice", 3)).await;
+        let late = hold(&fixture.limiter, policy.charge("alice", 2)).await;
         fixture.set(START + 11 * SECOND - 1);
         assert_eq!(early.refund().await.expect("an answer"), 3, "{algorithm}");
         assert_eq!(remaining(&fixture, &policy).await, 8, "{algorithm}");

@@ -22,9 +22,7 @@ use plimsoll::{
     Decision, Limiter, MemoryStore, Policy, RateLimitLayer, RedisStore, Rule, by,
     memory::MemoryConfig,
 };
-use plimsoll_control::{
-    KeyType, NewOverride, Offenders, Origin, OverrideKind, Overrides, Registry,
-};
+use plimsoll_control::{KeyType, Offenders, Origin, Override, OverrideKind, Overrides, Registry};
 use plimsoll_testing::servers::Server;
 use support::{Bar, compare, heading, ready, row};
 use tokio::runtime::{Builder, Runtime};
@@ -66,16 +64,10 @@ fn overridden(runtime: &Runtime, limiter: &Limiter, quota: &str, keys: u64) -> (
     registry.register(policy.clone(), Origin::Code, KeyType::Integer).expect("a new name");
     let overrides = Overrides::in_memory(registry, limiter.clone());
     let set = |key: Option<u64>| {
-        let new = NewOverride {
-            policy: "overridden".into(),
-            key: key.map(|key| key.to_string()),
-            kind: OverrideKind::Quota(quota.parse().expect("a quota")),
-            until: None,
-            by: "a benchmark".into(),
-            reason: "a benchmark".into(),
-            version: None,
-        };
-        drop(runtime.block_on(overrides.set(new)).expect("set"));
+        let kind = OverrideKind::Quota(quota.parse().expect("a quota"));
+        let mut new = Override::new("overridden", kind, "a benchmark", "a benchmark");
+        new.key = key.map(|key| key.to_string());
+        drop(runtime.block_on(overrides.set(new, None)).expect("set"));
     };
     set(None);
     (0..keys).for_each(|key| set(Some(1_000 + key)));

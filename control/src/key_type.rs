@@ -39,7 +39,7 @@ pub enum KeyType {
     FirstOf(Vec<KeyType>),
 }
 
-/// The error of a text that is not a key of a policy.
+/// The error of a text that is not a key of a policy: see [`KeyType`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyTypeError {
     text: String,
@@ -123,22 +123,21 @@ pub(crate) fn key_of_parts(parts: &[Key]) -> Option<Key> {
     })
 }
 
+fn listed(types: &[KeyType], separator: &str) -> String {
+    types.iter().map(ToString::to_string).collect::<Vec<_>>().join(separator)
+}
+
 impl fmt::Display for KeyType {
     /// Writes what is allowed, such as `an integer`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |f: &mut fmt::Formatter<'_>, types: &[Self], separator: &str| {
-            types.iter().enumerate().try_for_each(|(place, kind)| {
-                write!(f, "{}{kind}", if place == 0 { "" } else { separator })
-            })
-        };
         match self {
             Self::Text => f.write_str("a text"),
             Self::Name => f.write_str("a name"),
             Self::Integer => f.write_str("an integer"),
             Self::Address(_) => f.write_str("an IP address"),
             Self::Anonymous => f.write_str("\"anonymous\", the key that all requests share"),
-            Self::Tuple(types) => list(f, types, ", and behind a comma "),
-            Self::FirstOf(types) => list(f, types, ", or "),
+            Self::Tuple(types) => f.write_str(&listed(types, ", and behind a comma ")),
+            Self::FirstOf(types) => f.write_str(&listed(types, ", or ")),
         }
     }
 }

@@ -30,8 +30,8 @@ pub use self::{
     key_type::{KeyType, KeyTypeError},
     offenders::{Offender, OffenderOrder, Offenders},
     overrides::{
-        AuditAction, AuditEntry, Change, NewOverride, Override, OverrideError, OverrideKind,
-        Overrides, OverridesConfig, OverridesStatus,
+        AuditAction, AuditEntry, Change, Override, OverrideError, OverrideKind, Overrides,
+        OverridesConfig, OverridesStatus,
     },
     registry::{Origin, Registered, Registry, RegistryError},
 };

@@ -21,13 +21,13 @@ use crate::KeyType;
 pub enum Origin {
     /// The program.
     Code,
-    /// A configuration file, by its path.
+    /// A [configuration](crate::Config) file, by its path.
     File(Arc<str>),
-    /// An override by an operator.
+    /// An [override](crate::Override) by an operator.
     Override,
 }
 
-/// The policies of a service by name. Clones share the policies.
+/// The [policies](Policy) of a service by name. Clones share the policies.
 ///
 /// ```
 /// use plimsoll::{Policy, Quota};
@@ -66,7 +66,7 @@ struct Quotas {
     overridden: Option<Quota>,
 }
 
-/// The error of a name that has another policy already.
+/// The error of [`Registry::register`] for a name that has another policy already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryError {
     name: String,
@@ -76,7 +76,7 @@ pub struct RegistryError {
 }
 
 impl Registry {
-    /// Adds a policy. If it is registered already, it stays, and is returned.
+    /// Adds a [policy](Policy). If it is registered already, it stays, and is returned.
     ///
     /// # Errors
     ///
@@ -167,34 +167,31 @@ impl Registered {
 
     /// Returns an error if this is another policy, or has other keys.
     fn is(&self, policy: &Policy, keys: &KeyType) -> Result<(), RegistryError> {
-        let error = |new: String, registered: String| {
-            Err(RegistryError { name: policy.name().into(), new, registered })
-        };
         if !self.policy().is_clone_of(policy) {
-            return error("this one".into(), "another policy of this name".into());
+            let registered = "another policy of this name".to_owned();
+            return Err(self.refuse("this one".to_owned(), registered));
         }
-        let (new, registered) = (keys.to_string(), self.keys().to_string());
-        if new == registered {
-            return Ok(());
-        }
-        error(format!("the keys {new}"), format!("the keys {registered}"))
+        let new = format!("the keys {keys}");
+        let registered = format!("the keys {}", self.keys());
+        if new == registered { Ok(()) } else { Err(self.refuse(new, registered)) }
     }
 
     /// Returns an error if this policy cannot become `policy` from `origin`.
     fn validate(&self, policy: &Policy, origin: &Origin) -> Result<(), RegistryError> {
         let (quota, registered_origin) = self.configured();
-        let error = |new: String, registered: String| {
-            Err(RegistryError { name: policy.name().into(), new, registered })
-        };
         if registered_origin != *origin && quota != policy.quota() {
-            return error(policy.quota().to_string(), quota.to_string());
+            return Err(self.refuse(policy.quota().to_string(), quota.to_string()));
         }
         // A policy with another unit shares no handle with this one, which rules and overrides have.
-        let unit = |policy: &Policy| format!("the unit {:?}", policy.unit().unwrap_or("requests"));
         if self.policy().unit() != policy.unit() {
-            return error(unit(policy), unit(self.policy()));
+            return Err(self.refuse(unit(policy), unit(self.policy())));
         }
         Ok(())
+    }
+
+    /// Returns the error of another policy, with the property that it cannot have.
+    fn refuse(&self, new: String, registered: String) -> RegistryError {
+        RegistryError { name: self.policy().name().into(), new, registered }
     }
 
     /// Replaces what a file says. A policy of another origin stays as it is.
@@ -205,26 +202,26 @@ impl Registered {
         }
     }
 
-    /// Returns the policy. Its quota is the one in force.
+    /// Returns the [policy](Policy). Its quota is the one in force.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.0.policy
     }
 
-    /// Returns the type of the keys.
+    /// Returns the [type](KeyType) of the keys.
     #[must_use]
     pub fn keys(&self) -> Arc<KeyType> {
         self.0.keys.load_full()
     }
 
-    /// Returns the configured quota, and where it came from: the code or a file.
+    /// Returns the configured [quota](Quota), and its [origin](Origin): the code or a file.
     #[must_use]
     pub fn configured(&self) -> (Quota, Origin) {
         let quotas = self.quotas();
         (quotas.configured, quotas.origin.clone())
     }
 
-    /// Returns where the quota in force came from.
+    /// Returns the [origin](Origin) of the quota in force.
     #[must_use]
     pub fn origin(&self) -> Origin {
         let quotas = self.quotas();
@@ -238,7 +235,7 @@ impl Registered {
         self.enforce(&quotas);
     }
 
-    /// Returns the quota of the override that is in force.
+    /// Returns the quota of the [override](crate::Override) that is in force.
     #[must_use]
     pub fn overridden(&self) -> Option<Quota> {
         self.quotas().overridden
@@ -311,6 +308,10 @@ impl Registered {
     fn quotas(&self) -> MutexGuard<'_, Quotas> {
         self.0.quotas.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn unit(policy: &Policy) -> String {
+    format!("the unit {:?}", policy.unit().unwrap_or("requests"))
 }
 
 impl fmt::Display for Origin {

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use plimsoll::clock::Timestamp;
+/// The latest time, in the year 2255. Its microseconds are below 2^53, as in the library.
+const MAX_MILLIS: u64 = ((1 << 53) - 1) / 1_000;
 
 /// Returns the wall time of the operating system.
 #[expect(
@@ -16,12 +17,12 @@ pub(crate) fn wall_time() -> SystemTime {
 /// Returns the milliseconds from the Unix epoch to a time.
 pub(crate) fn to_millis(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX).min(Timestamp::MAX.as_micros() / 1_000)
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX).min(MAX_MILLIS)
 }
 
 /// Returns the time so many milliseconds after the Unix epoch.
 pub(crate) fn from_millis(millis: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_millis(millis.min(Timestamp::MAX.as_micros() / 1_000))
+    UNIX_EPOCH + Duration::from_millis(millis.min(MAX_MILLIS))
 }
 
 /// The serialized form of a time.

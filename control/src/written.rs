@@ -18,16 +18,14 @@ pub(crate) enum Written {
 
 impl Written {
     pub(crate) fn of(text: &str) -> Self {
-        let hex = |prefix: &str| bytes(text.strip_prefix(prefix)?);
         if text == "anonymous" {
             return Self::Anonymous;
         }
-        let digest =
-            [hex("#").filter(|it| it.len() == 4), hex("digest:").filter(|it| it.len() == 16)];
-        if digest.iter().any(Option::is_some) {
+        let is_short = bytes("#", text).is_some_and(|it| it.len() == 4);
+        if is_short || bytes("digest:", text).is_some_and(|it| it.len() == 16) {
             return Self::Digest;
         }
-        let bytes = hex("bytes:").map(|bytes| Self::Bytes(Key::from(bytes)));
+        let bytes = bytes("bytes:", text).map(|bytes| Self::Bytes(Key::from(bytes)));
         bytes.or_else(|| unquoted(text).map(Self::Quoted)).unwrap_or(Self::Plain)
     }
 }
@@ -41,7 +39,8 @@ pub(crate) fn parts(text: &str, count: usize) -> Option<Vec<&str>> {
         Some((inner, (commas, true))) if commas.len() + 1 == count => (inner, commas),
         _ => (text, commas(text).0),
     };
-    let (mut parts, mut start) = (Vec::new(), 0);
+    let mut parts = Vec::new();
+    let mut start = 0;
     for comma in commas.into_iter().take(count.saturating_sub(1)) {
         parts.push(text[start..comma].trim());
         start = comma + 1;
@@ -53,8 +52,12 @@ pub(crate) fn parts(text: &str, count: usize) -> Option<Vec<&str>> {
 /// Returns the places of the commas outside of quotes and parentheses, and whether each parenthesis has the
 /// other one. Quotes and parentheses inside of a word belong to the word.
 fn commas(text: &str) -> (Vec<usize>, bool) {
-    let (mut commas, mut depth, mut is_balanced) = (Vec::new(), 0_usize, true);
-    let (mut is_quoted, mut is_escaped, mut is_start) = (false, false, true);
+    let mut commas = Vec::new();
+    let mut depth = 0_usize;
+    let mut is_balanced = true;
+    let mut is_quoted = false;
+    let mut is_escaped = false;
+    let mut is_start = true;
     for (place, character) in text.char_indices() {
         let was_start = is_start && !is_quoted;
         is_start = was_start && (character.is_whitespace() || character == '(');
@@ -79,18 +82,21 @@ fn commas(text: &str) -> (Vec<usize>, bool) {
     (commas, is_balanced && depth == 0)
 }
 
-/// Returns the bytes of hexadecimal digits.
-fn bytes(digits: &str) -> Option<Vec<u8>> {
-    let digits = digits.as_bytes();
-    let is_whole = digits.len().is_multiple_of(2) && digits.iter().all(u8::is_ascii_hexdigit);
-    let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
-    if is_whole { digits.chunks(2).map(byte).collect() } else { None }
+/// Returns the bytes of the hexadecimal digits behind a prefix.
+fn bytes(prefix: &str, text: &str) -> Option<Vec<u8>> {
+    let digits = text.strip_prefix(prefix)?.as_bytes();
+    if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let pairs = digits.chunks(2);
+    pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
 /// Returns the text that [`Debug`](std::fmt::Debug) has written in quotes.
 fn unquoted(text: &str) -> Option<String> {
     let quoted = text.strip_prefix('"')?.strip_suffix('"')?;
-    let (mut characters, mut text) = (quoted.chars(), String::new());
+    let mut characters = quoted.chars();
+    let mut text = String::new();
     while let Some(character) = characters.next() {
         text.push(match character {
             '"' => return None,

@@ -58,7 +58,6 @@ async fn main() -> support::Outcome<()> {
     // The row says who is charged and under which quota. A client without a row is charged by its
     // address, under the quota of the policy.
     let api = Policy::new("api", Quota::per_minute(5))?;
-    let id = |parts: &Parts| Some(row::<Customer>(&parts.extensions)?.id);
     let rule = Rule::new(api, id.or(by::peer_ip()))
         .quota(|parts: &Parts| row::<Customer>(&parts.extensions)?.limit);
 
@@ -70,6 +69,10 @@ async fn main() -> support::Outcome<()> {
         // For administrators: a real service authenticates them.
         .route("/admin/limits/{name}", put(set_limit).with_state(database));
     support::serve(app).await
+}
+
+fn id(parts: &Parts) -> Option<i64> {
+    Some(row::<Customer>(&parts.extensions)?.id)
 }
 
 fn api_key(parts: &Parts) -> Option<String> {
@@ -144,7 +147,9 @@ impl Database {
         query: impl FnOnce(&Connection) -> support::Outcome<T> + Send + 'static,
     ) -> support::Outcome<T> {
         let connection = Arc::clone(&self.0);
-        let query = move || query(&connection.lock().unwrap_or_else(PoisonError::into_inner));
-        task::spawn_blocking(query).await?
+        let queried = task::spawn_blocking(move || {
+            query(&connection.lock().unwrap_or_else(PoisonError::into_inner))
+        });
+        queried.await?
     }
 }

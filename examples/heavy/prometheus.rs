@@ -2,7 +2,7 @@
 //! `cargo run -p plimsoll-heavy-examples --example prometheus`.
 //!
 //! - `/` costs 1 unit; each address has 5 in any 10 seconds.
-//! - `/metrics` is what Prometheus scrapes. It is not limited. A service on the Internet serves it on
+//! - `/metrics` is the path that Prometheus scrapes. It is not limited. A service on the Internet serves it on
 //!   another port.
 
 use std::{env, error::Error, net::SocketAddr};

@@ -41,7 +41,8 @@ async fn main() -> support::Outcome<()> {
         let response = client.clone().oneshot(request).await?;
         // Back to the type of `reqwest`, for `text()` or `json()`.
         let response = reqwest::Response::from(response.map(reqwest::Body::wrap));
-        let (status, text) = (response.status(), response.text().await?);
+        let status = response.status();
+        let text = response.text().await?;
         println!("call {call} after {:.1} s: {status}, {text}", start.elapsed().as_secs_f64());
     }
     Ok(())

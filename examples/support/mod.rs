@@ -42,7 +42,7 @@ pub(crate) async fn limiter_from_env() -> Outcome<Limiter> {
 }
 
 /// Writes the events to the standard error. `RUST_LOG` sets the level, as in `RUST_LOG=plimsoll=info`.
-/// The default is `warn`, and `info` for this crate, whose first event says what is limited.
+/// The default is `warn`, and `info` for this crate, whose first event names the policies.
 fn log_events() {
     let default =
         Targets::new().with_default(LevelFilter::WARN).with_target("plimsoll", LevelFilter::INFO);

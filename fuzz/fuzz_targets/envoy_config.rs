@@ -12,6 +12,7 @@ use envoy_types::pb::envoy::{
 };
 use libfuzzer_sys::fuzz_target;
 use plimsoll::Limiter;
+use plimsoll_control::{Offenders, Registry};
 use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
 use tonic::{Code, Request};
 
@@ -50,7 +51,8 @@ fn request(line: &str) -> RateLimitRequest {
 }
 
 fn decide(config: EnvoyConfig, request: RateLimitRequest) {
-    let service = Envoy::new(config, Limiter::in_memory());
+    let (registry, offenders) = (Registry::default(), Offenders::new(10));
+    let service = Envoy::new(config, Limiter::in_memory(), registry, offenders).expect("policies");
     let count = request.descriptors.len();
     let mut answer = service.should_rate_limit(Request::new(request));
     match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -25,7 +25,7 @@ fuzz_target!(|input: (&str, u64, u64, u8, u64, Vec<u8>)| {
         other => other,
     };
     let window = Duration::from_micros(micros);
-    let Ok(quota) = Quota::new_with_algorithm(limit, window, algorithm) else { return };
+    let Ok(quota) = Quota::new(limit, window, algorithm) else { return };
     let Ok(policy) = Policy::new(name, quota) else { return };
     let rule = Rule::new(policy, by::constant(key.as_slice())).cost(move |_| cost);
     let inner = service_fn(|_: Request<()>| {

@@ -198,8 +198,7 @@ impl<T: Send + Sync + 'static> Rows<T> {
         if row.is_none() {
             self.absences.insert(key.to_owned(), loaded);
         }
-        let entry = |row| Entry { row: Arc::new(row), loaded, tried: Mutex::new(None) };
-        Ok(row.map(|row| Arc::new(entry(row))))
+        Ok(row.map(|row| Arc::new(Entry { row: Arc::new(row), loaded, tried: Mutex::new(None) })))
     }
 
     fn is_absent(&self, key: &str, now: Instant) -> bool {

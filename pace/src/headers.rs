@@ -10,7 +10,7 @@ use http::{
     header::{DATE, RETRY_AFTER},
 };
 
-use crate::structured::{self, Member};
+use crate::structured;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -98,11 +98,11 @@ fn ratelimit(headers: &HeaderMap) -> Option<Duration> {
         members.iter().filter(|member| member.remaining.or(member.available) == Some(0)).peekable();
     spent.peek()?;
     let policies = structured::list(headers, &RATELIMIT_POLICY).unwrap_or_default();
-    let window = |member: &Member| {
-        let policy = || policies.iter().find(|policy| policy.name == member.name);
-        member.reset.or(member.window).or_else(|| policy()?.window)
-    };
-    let seconds = spent.filter_map(window).filter_map(|seconds| u64::try_from(seconds).ok());
+    let windows = spent.filter_map(|member| {
+        let mut of_policy = policies.iter().filter(|policy| policy.name == member.name);
+        member.reset.or(member.window).or_else(|| of_policy.next()?.window)
+    });
+    let seconds = windows.filter_map(|seconds| u64::try_from(seconds).ok());
     seconds.max().map(Duration::from_secs)
 }
 
@@ -136,11 +136,10 @@ fn wait(headers: &HeaderMap, value: &str, to_seconds: ToSeconds) -> Option<Durat
         return httpdate::parse_http_date(value).ok()?.duration_since(now(headers)).ok();
     };
     let seconds = to_seconds(number);
-    let since_1970 = || now(headers).duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    let wait = if seconds >= FIRST_EPOCH_MILLISECONDS {
-        seconds / 1e3 - since_1970()
-    } else if seconds >= FIRST_EPOCH_SECONDS {
-        seconds - since_1970()
+    let wait = if seconds >= FIRST_EPOCH_SECONDS {
+        let is_in_milliseconds = seconds >= FIRST_EPOCH_MILLISECONDS;
+        let end = if is_in_milliseconds { seconds / 1e3 } else { seconds };
+        end - now(headers).duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
     } else {
         seconds
     };
@@ -150,8 +149,8 @@ fn wait(headers: &HeaderMap, value: &str, to_seconds: ToSeconds) -> Option<Durat
 /// Returns the `Date` of the response, or the time of this process if it has none. A time is compared with the
 /// clock of the server that sent it, because the two clocks can differ.
 fn now(headers: &HeaderMap) -> SystemTime {
-    let date = || httpdate::parse_http_date(headers.get(DATE)?.to_str().ok()?).ok();
-    date().unwrap_or_else(wall_time)
+    let date = headers.get(DATE).and_then(|date| date.to_str().ok());
+    date.and_then(|date| httpdate::parse_http_date(date).ok()).unwrap_or_else(wall_time)
 }
 
 #[expect(
@@ -162,18 +161,22 @@ fn wall_time() -> SystemTime {
     SystemTime::now()
 }
 
+fn is_number(character: char) -> bool {
+    character.is_ascii_digit() || character == '.'
+}
+
 /// Parses a number such as `9` and `2.0`, or a time such as `6m0s`, in seconds. It is not negative, but can be
 /// infinite.
 fn number(text: &str) -> Option<f64> {
     let mut rest = text;
     let mut sum = 0.0;
     loop {
-        let is_number = |character: char| character.is_ascii_digit() || character == '.';
-        let (digits, after) = rest.split_at(rest.find(|it| !is_number(it)).unwrap_or(rest.len()));
-        let (unit, after) = after.split_at(after.find(is_number).unwrap_or(after.len()));
+        let after_digits = rest.trim_start_matches(is_number);
+        let (digits, _) = rest.split_at(rest.len() - after_digits.len());
+        rest = after_digits.trim_start_matches(|character| !is_number(character));
+        let (unit, _) = after_digits.split_at(after_digits.len() - rest.len());
         let (_, seconds) = UNITS.into_iter().find(|(name, _)| *name == unit)?;
         sum += digits.parse::<f64>().ok()? * seconds;
-        rest = after;
         if rest.is_empty() {
             return Some(sum);
         }

@@ -88,8 +88,9 @@ impl PaceLayer {
         } else {
             request.charges = mem::take(&mut request.charges).or_on_failure(OnFailure::Deny);
             let charges = request.charges.clone();
-            let paused = |deadline| self.pause_of(call, deadline);
-            self.limiter.until_ready_after(charges, self.max_wait, paused).await
+            self.limiter
+                .until_ready_after(charges, self.max_wait, |until| self.pause_of(call, until))
+                .await
         };
         let checked = match decision {
             Ok(Decision::Allowed(allowed)) => Ok(allowed),

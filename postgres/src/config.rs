@@ -126,11 +126,6 @@ impl PostgresConfig {
 
     /// Returns an error if the name of the table cannot stand in a statement as it is.
     pub(crate) fn validate(&self) -> Result<(), Error> {
-        let is_name = |part: &str| {
-            let allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_');
-            let begins_well = part.bytes().next().is_some_and(|first| !first.is_ascii_digit());
-            begins_well && part.len() <= 40 && part.bytes().all(allowed)
-        };
         let parts: Vec<&str> = self.table.split('.').collect();
         if parts.len() <= 2 && parts.into_iter().all(is_name) {
             return Ok(());
@@ -140,6 +135,12 @@ impl PostgresConfig {
         let message = format!("table is {shown:?}, allowed is {allowed}");
         Err(Error::new(ErrorKind::Invalid, message))
     }
+}
+
+fn is_name(part: &str) -> bool {
+    (1..=40).contains(&part.len())
+        && !part.starts_with(|first: char| first.is_ascii_digit())
+        && part.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
 }
 
 impl fmt::Debug for PostgresConfig {

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    future::Future,
     pin::pin,
     task::Poll,
     time::Duration,
@@ -13,7 +12,7 @@ use plimsoll::{
     store::{StateChange, StateId},
 };
 use tokio::{task::JoinSet, try_join};
-use tokio_postgres::{Client, Error, NoTls, Statement, types::ToSql};
+use tokio_postgres::{Client, Error, NoTls, Statement};
 
 use crate::{config::PostgresConfig, error::Failure};
 
@@ -39,13 +38,11 @@ pub(crate) struct Connection {
 /// The time of the server, and the states of a transaction that has begun.
 pub(crate) type Begun = (Timestamp, HashMap<StateId, Vec<u8>>);
 
-type Parameter<'p> = &'p (dyn ToSql + Sync);
-
 impl Connection {
     /// Connects, and creates the table if it is not there.
     pub(crate) async fn open(config: &PostgresConfig) -> Result<Self, Failure> {
-        let (timeout, table) = (config.timeout, &config.table);
-        let opened = within(timeout, async {
+        let PostgresConfig { timeout, table, .. } = config;
+        let opened = within(*timeout, async {
             let mut tasks = JoinSet::new();
             let client = connect(config, &mut tasks).await?;
             set_up(&client, config).await?;
@@ -69,7 +66,7 @@ impl Connection {
                 client.prepare(&write),
                 client.prepare(&remove),
             )?;
-            Ok(Self { client, _driver: tasks, timeout, lock, read, write, remove })
+            Ok(Self { client, _driver: tasks, timeout: *timeout, lock, read, write, remove })
         });
         opened.await
     }
@@ -82,16 +79,16 @@ impl Connection {
     pub(crate) async fn begin(&self, ids: &BTreeSet<StateId>) -> Result<Begun, Failure> {
         let names: Vec<i64> = ids.iter().map(lock_name).collect();
         let ids: Vec<&[u8]> = ids.iter().map(StateId::as_slice).collect();
-        let (names, ids): ([Parameter<'_>; 1], [Parameter<'_>; 1]) = ([&names], [&ids]);
         let exchange = within(self.timeout, async {
             try_join!(
                 self.client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"),
-                self.client.query(&self.lock, &names),
-                self.client.query(&self.read, &ids),
+                async { self.client.query(&self.lock, &[&names]).await },
+                async { self.client.query(&self.read, &[&ids]).await },
             )
         });
         let (_, _, rows) = exchange.await?;
-        let (mut time, mut states) = (0, HashMap::new());
+        let mut time = 0;
+        let mut states = HashMap::new();
         for row in &rows {
             time = row.try_get::<_, i64>(0)?.max(time);
             let id = row.try_get::<_, Option<&[u8]>>(1)?;
@@ -115,10 +112,9 @@ impl Connection {
         let ids: Vec<&[u8]> = rows.keys().map(StateId::as_slice).collect();
         let states: Vec<&[u8]> = rows.values().map(|row| row.bytes.as_slice()).collect();
         let kept: Vec<i32> = rows.values().map(|row| keep_until(row.expires_at) + 2).collect();
-        let columns: [Parameter<'_>; 3] = [&ids, &states, &kept];
         let exchange = within(self.timeout, async {
             try_join!(
-                self.client.execute(&self.write, &columns),
+                async { self.client.execute(&self.write, &[&ids, &states, &kept]).await },
                 self.client.batch_execute("COMMIT"),
             )
         });

@@ -46,9 +46,8 @@ impl From<tokio_postgres::Error> for Failure {
             _ => ErrorKind::Unavailable,
         };
         let code = answer.code().code();
-        // A server that ends may have committed before.
-        let is_rejected = !code.starts_with("57P");
         let message = format!("PostgreSQL: {} ({code})", answer.message());
-        Self { kind, is_rejected, ..Self::new(message) }
+        // A server that ends may have committed before.
+        Self { kind, is_rejected: !code.starts_with("57P"), ..Self::new(message) }
     }
 }

@@ -105,16 +105,15 @@ impl Worker {
         begun: Option<(Connection, Begun)>,
         waiting: &mut mpsc::Receiver<Job>,
     ) -> Option<(Batch, Option<(Connection, Begun)>)> {
-        let begun = match begun {
-            Some(begun) => Ok(begun),
-            None => self.begin(&batch).await,
-        };
         let (connection, (time, states)) = match begun {
-            Ok(begun) => begun,
-            Err(failure) => {
-                batch.fail(&failure);
-                return None;
-            }
+            Some(begun) => begun,
+            None => match self.begin(&batch).await {
+                Ok(begun) => begun,
+                Err(failure) => {
+                    batch.fail(&failure);
+                    return None;
+                }
+            },
         };
         let time = self.config.test_clock.as_ref().map_or(time, |clock| clock.now());
         let (replies, changed) = decided(&batch.jobs, &states, time);

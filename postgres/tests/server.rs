@@ -50,7 +50,7 @@ async fn count(client: &Client, table: &str) -> i64 {
 
 async fn remaining(limiter: &Limiter, policy: &Policy) -> u64 {
     let decision = limiter.peek(policy.charge("alice", 0)).await.expect("an answer");
-    decision.outcomes().next().expect("an outcome").standing().remaining()
+    decision.outcomes().next().expect("an outcome").standing().remaining
 }
 
 /// The server is killed without warning, between requests and during them.
@@ -193,7 +193,7 @@ async fn two_processes_admit_exactly_the_limit() {
     let limiter = limiter(config(&server)).await;
     let both = policy("both", &format!("{LIMIT}/day token-bucket({LIMIT})"));
     let left = limiter.peek(both.charge("b", 0)).await.expect("an answer");
-    let left = left.outcomes().next().expect("an outcome").standing().remaining();
+    let left = left.outcomes().next().expect("an outcome").standing().remaining;
     assert!(left <= 1, "{left}: all or nothing");
 }
 

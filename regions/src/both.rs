@@ -7,11 +7,11 @@ use plimsoll::{
     store::{Answer, Request, Source, StoreReply},
 };
 use smallvec::SmallVec;
-use tokio::time::Instant;
+use tokio::{join, time::Instant};
 
 use crate::{
     divided_line::{DividedLine, Part},
-    stores::{Lines, Stores, combined, late, line_of, until},
+    stores::{Lines, Stores, combined, line_of, wait_for},
 };
 
 /// A request in flight to both parts.
@@ -41,15 +41,13 @@ impl Both {
         limit: Option<Instant>,
     ) -> Self {
         let lines = stores.lines(charges);
-        let send = |part| {
-            let has_part = |index: &usize| lines[*index].quota(part).is_some();
-            let positions: SmallVec<[usize; 4]> = (0..lines.len()).filter(has_part).collect();
-            let charges = positions.iter().filter_map(|index| lines[*index].charge_on(part));
-            let charges: SmallVec<[Charge<'_>; 4]> = charges.collect();
+        let [share, pool] = [Part::Share, Part::Pool].map(|part| {
+            let lines = lines.iter().enumerate();
+            let charged = lines.filter_map(|(index, line)| Some((index, line.charge_on(part)?)));
+            let (positions, charges): (SmallVec<_>, SmallVec<[Charge<'_>; 4]>) = charged.unzip();
             let answer = (!charges.is_empty()).then(|| stores.call(part, request(&charges), limit));
             Sent { part, answer, positions }
-        };
-        let (share, pool) = (send(Part::Share), send(Part::Pool));
+        });
         let is_peek = matches!(request(&[]), Request::Peek(_));
         Self { lines, share, pool, limit, is_peek }
     }
@@ -58,8 +56,9 @@ impl Both {
     pub(crate) fn refund(stores: &Stores, receipt: &Receipt, limit: Option<Instant>) -> Self {
         let charges = receipt.lines().iter().map(|line| &line.charge);
         let lines: Lines = charges.map(|charge| stores.line(charge)).collect();
-        let send = |part| {
-            let (mut positions, mut paid) = (SmallVec::new(), SmallVec::<[ReceiptLine; 1]>::new());
+        let [share, pool] = [Part::Share, Part::Pool].map(|part| {
+            let mut positions = SmallVec::new();
+            let mut paid = SmallVec::<[ReceiptLine; 1]>::new();
             for (index, (line, spent)) in lines.iter().zip(receipt.lines()).enumerate() {
                 let (spent_on, mark) = Part::of(spent.mark);
                 if let (true, Some(charge)) = (spent_on == part, line.charge_on(part)) {
@@ -71,8 +70,7 @@ impl Both {
             let answer = (!positions.is_empty())
                 .then(|| stores.call(part, Request::Refund(&receipt), limit));
             Sent { part, answer, positions }
-        };
-        let (share, pool) = (send(Part::Share), send(Part::Pool));
+        });
         Self { lines, share, pool, limit, is_peek: false }
     }
 
@@ -82,17 +80,18 @@ impl Both {
     ///
     /// Returns an error if a part fails. A peek fails only if a charge is left of which no part has replied.
     pub(crate) async fn wait(mut self) -> Result<StoreReply, Error> {
-        let share = wait_for(&mut self.share, None).await;
-        let pool = wait_for(&mut self.pool, self.limit).await;
+        let share = wait_for(None, self.share.answer.take());
+        let pool = wait_for(self.limit, self.pool.answer.take());
         let region_suffices = self.is_peek && self.share.positions.len() == self.lines.len();
-        let (share, pool) = match (share, pool) {
+        let (share, pool) = match join!(share, pool) {
             (Some(Err(error)), pool) => return Err(self.failure(error, pool)),
             (share, Some(Err(error))) if !region_suffices => {
                 return Err(self.failure(error, share));
             }
             (share, pool) => (share.and_then(Result::ok), pool.map(Result::ok)),
         };
-        let (mut time, mut source) = (None, None);
+        let mut time = None;
+        let mut source = None;
         let is_region_alone = matches!(pool, Some(None));
         for (reply, sent) in [(share, &self.share), (pool.flatten(), &self.pool)] {
             let Some(reply) = reply else { continue };
@@ -118,12 +117,7 @@ impl Both {
             Some(Ok(_)) => Effect::Applied,
             Some(Err(error)) => error.effect(),
         };
-        let effect = error.effect().and(other);
+        let effect = error.effect().max(other);
         error.with_effect(effect)
     }
-}
-
-/// Waits for the answer of one part, if it was asked.
-async fn wait_for(sent: &mut Sent, limit: Option<Instant>) -> Option<Result<StoreReply, Error>> {
-    Some(until(limit, sent.answer.take()?).await.unwrap_or_else(|_| Err(late())))
 }

@@ -1,6 +1,6 @@
 //! A check over both parts: all of its [charges](Charge) are admitted, or none is spent.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll};
+use std::sync::Arc;
 
 use plimsoll::{
     Charge, Error, OnFailure,
@@ -10,11 +10,11 @@ use plimsoll::{
     store::{Answer, Request, Source, StoreReply, Verdict},
 };
 use smallvec::SmallVec;
-use tokio::time::Instant;
+use tokio::{join, time::Instant};
 
 use crate::{
     divided_line::{DividedLine, Part},
-    stores::{Caller, Lines, Stores, combined, late, line_of, to_the_end, until},
+    stores::{Caller, Lines, Stores, combined, late, line_of, to_the_end, until, wait_for},
 };
 
 /// A check over both parts.
@@ -59,10 +59,9 @@ impl DividedCheck {
         charges: &[Charge<'_>],
         limit: Option<Instant>,
     ) -> Self {
-        let (stores, lines) = (Arc::clone(stores), stores.lines(charges));
         Self {
-            stores,
-            lines,
+            stores: Arc::clone(stores),
+            lines: stores.lines(charges),
             limit,
             time: Timestamp::default(),
             paid: None,
@@ -99,7 +98,7 @@ impl DividedCheck {
             Part::Pool => {
                 let waiting = self.lines.iter().filter(|line| line.binds(part));
                 let reactions = waiting.map(|line| line.charge.on_failure());
-                reactions.fold(OnFailure::Allow, OnFailure::stricter)
+                reactions.max().unwrap_or(OnFailure::Allow)
             }
         }
     }
@@ -180,8 +179,8 @@ impl DividedCheck {
                 Ok(false) => None,
                 Err(error) => Some(error),
             };
-            let refunds = self.stores.undo(&mut self.lines, self.time, self.sources);
-            let refunds = Answer::pending(refund(refunds));
+            let [share, pool] = self.stores.undo(&mut self.lines, self.time, self.sources);
+            let refunds = Answer::pending(refund(share, pool));
             // A caller that has stopped waiting does not need the reply.
             let Some(error) = failed else {
                 let _ = caller.send(Ok(self.reply()));
@@ -189,11 +188,11 @@ impl DividedCheck {
                 return self.refund_late().await;
             };
             let refunded = until(self.limit, refunds).await;
-            let effect = match &refunded {
+            let of_refunds = match &refunded {
                 Ok(refunded) => refunded.as_ref().map_or_else(Error::effect, |_| Effect::None),
                 Err(_) => Effect::Unknown,
             };
-            let effect = effect.and(error.effect());
+            let effect = of_refunds.max(error.effect());
             let _ = caller.send(Err(error.with_effect(effect)));
             if let Err(refunds) = refunded {
                 drop(refunds.await);
@@ -221,8 +220,8 @@ impl DividedCheck {
     /// charges that it cannot pay, so the pool is more likely to deny. If it denies first, there is nothing
     /// to refund in the share.
     fn next_part(&self) -> Option<Part> {
-        let waits = |part: &Part| self.lines.iter().any(|line| line.waits_for(*part));
-        [Part::Pool, Part::Share].into_iter().find(waits)
+        let mut parts = [Part::Pool, Part::Share].into_iter();
+        parts.find(|part| self.lines.iter().any(|line| line.waits_for(*part)))
     }
 
     /// Asks a part for all charges that wait for it. Returns false if the check is denied.
@@ -277,34 +276,19 @@ impl DividedCheck {
 /// # Errors
 ///
 /// Returns an error if some units stay charged. Its effect is the effect of the whole check.
-async fn refund(refunds: Vec<Answer>) -> Result<StoreReply, Error> {
+async fn refund(share: Option<Answer>, pool: Option<Answer>) -> Result<StoreReply, Error> {
+    let (share, pool) = join!(wait_for(None, share), wait_for(None, pool));
     let mut failed: Option<Error> = None;
-    for reply in all(refunds).await {
-        let Err(error) = reply else { continue };
+    for error in [share, pool].into_iter().flatten().filter_map(Result::err) {
         undo_failed();
         let stays = match error.effect() {
             Effect::None => Effect::Applied,
             Effect::Unknown | Effect::Applied => Effect::Unknown,
         };
-        let effect = failed.as_ref().map_or(Effect::None, Error::effect).and(stays);
+        let effect = failed.as_ref().map_or(Effect::None, Error::effect).max(stays);
         failed = Some(error.with_effect(effect));
     }
     failed.map_or_else(|| Ok(StoreReply::new(Timestamp::default(), Source::Shared, [])), Err)
-}
-
-/// Waits for all answers at the same time.
-async fn all(mut answers: Vec<Answer>) -> Vec<Result<StoreReply, Error>> {
-    let mut replies = Vec::new();
-    poll_fn(|cx| {
-        answers.retain_mut(|answer| {
-            let Poll::Ready(reply) = Pin::new(answer).poll(cx) else { return true };
-            replies.push(reply);
-            false
-        });
-        if answers.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    replies
 }
 
 #[cfg(feature = "metrics")]

@@ -63,9 +63,15 @@ impl Part {
 impl DividedLine {
     pub(super) fn new(charge: &Charge<'_>, parts: Parts) -> Self {
         let turn = if parts.share.is_some() { Part::Share } else { Part::Pool };
-        let charge = charge.clone().into_owned();
-        let (paid_by, share, pool) = (None, None, None);
-        Self { charge, parts, turn, paid_by, share, pool, has_fallen_back: false }
+        Self {
+            charge: charge.clone().into_owned(),
+            parts,
+            turn,
+            paid_by: None,
+            share: None,
+            pool: None,
+            has_fallen_back: false,
+        }
     }
 
     /// Returns the [quota](Quota) of a part.
@@ -79,9 +85,20 @@ impl DividedLine {
     /// Returns whether the charge may be made to this part beyond its limit. A unit in flight is renewed by
     /// the part that has it: if another renewed it, its part would admit one more.
     pub(super) fn may_exceed(&self, part: Part) -> bool {
-        let is_of = |is_pool| if is_pool { Part::Pool } else { Part::Share };
-        let renewed = self.charge.renews().map(is_of).filter(|part| self.quota(*part).is_some());
-        self.quota(part).is_some() && renewed.is_none_or(|renewed| renewed == part)
+        let renewed = self.charge.renews();
+        let renewed = renewed.map(|is_pool| if is_pool { Part::Pool } else { Part::Share });
+        self.quota(part).is_some()
+            && renewed.is_none_or(|renewed| renewed == part || self.quota(renewed).is_none())
+    }
+
+    /// Returns whether this part may pay a charge that no part has paid, `beyond` its limit or within it.
+    pub(super) fn may_pay(&self, part: Part, beyond: bool) -> bool {
+        let may_pay = if beyond {
+            self.may_exceed(part)
+        } else {
+            self.quota(part).is_some() && self.charge.renews().is_none()
+        };
+        may_pay && !self.is_decided()
     }
 
     /// Returns the charge against the [quota](Quota) of a part, if it has one.
@@ -98,7 +115,8 @@ impl DividedLine {
     pub(super) fn record(&mut self, part: Part, reply: ChargeReply, source: Source) {
         match part {
             Part::Share => {
-                (self.share, self.has_fallen_back) = (Some(reply), source == Source::Fallback);
+                self.share = Some(reply);
+                self.has_fallen_back = source == Source::Fallback;
             }
             Part::Pool => self.pool = Some(reply),
         }
@@ -137,19 +155,26 @@ impl DividedLine {
     /// has replied. Without a share, a cost above the pool can never pass.
     pub(super) fn refuse(&mut self) {
         if self.share.is_none() {
-            let verdict = match self.can_ever_pay(Part::Pool) {
-                true => Verdict::Refused,
-                false => Verdict::OverCapacity,
+            let verdict = if self.can_ever_pay(Part::Pool) {
+                Verdict::Refused
+            } else {
+                Verdict::OverCapacity
             };
-            let (limit, wait) = (self.charge.quota().capacity(), UNKNOWN_WAIT);
-            let standing = Standing::new(limit, 0, wait, wait, Some(wait));
-            self.pool = Some(ChargeReply::new(verdict, 0, standing, Mark::default()));
+            let standing = Standing {
+                limit: self.charge.quota().capacity(),
+                remaining: 0,
+                next_after: UNKNOWN_WAIT,
+                reset_after: UNKNOWN_WAIT,
+                retry_after: Some(UNKNOWN_WAIT),
+            };
+            self.pool = Some(ChargeReply { verdict, units: 0, standing, mark: Mark::default() });
         }
     }
 
     /// Admits the charge without a charge to a part, because the home store has not answered.
     pub(super) fn admit(&mut self) {
-        (self.share, self.pool) = (None, None);
+        self.share = None;
+        self.pool = None;
         self.decide(Part::Pool);
     }
 
@@ -191,21 +216,17 @@ impl DividedLine {
             None => None,
         };
         let (units, mark) = paid.unwrap_or_default();
-        ChargeReply::new(verdict, units, self.standing(verdict), mark)
-    }
-
-    fn replies(&self) -> impl Iterator<Item = ChargeReply> {
-        [self.share, self.pool].into_iter().flatten()
+        ChargeReply { verdict, units, standing: self.standing(verdict), mark }
     }
 
     /// Returns the best verdict of a part. A part that has not replied is as good as its quota.
     fn verdict(&self) -> Verdict {
-        let has = |verdict| self.replies().any(|reply| reply.verdict == verdict);
         let may_pass = (self.share.is_none() && self.can_ever_pay(Part::Share))
             || (self.pool.is_none() && self.can_ever_pay(Part::Pool));
-        if has(Verdict::Passed) || (self.replies().next().is_none() && may_pass) {
+        let verdicts = [self.share, self.pool].map(|reply| reply.map(|reply| reply.verdict));
+        if verdicts.contains(&Some(Verdict::Passed)) || (verdicts == [None, None] && may_pass) {
             Verdict::Passed
-        } else if has(Verdict::Refused) || may_pass {
+        } else if verdicts.contains(&Some(Verdict::Refused)) || may_pass {
             Verdict::Refused
         } else {
             Verdict::OverCapacity
@@ -216,35 +237,28 @@ impl DividedLine {
     /// the whole quota, or of the share of the fallback if it alone has decided.
     fn standing(&self, verdict: Verdict) -> Standing {
         let limit = match (self.share, self.pool) {
-            (Some(share), None) if self.has_fallen_back => share.standing.limit(),
+            (Some(share), None) if self.has_fallen_back => share.standing.limit,
             _ => self.charge.quota().capacity(),
         };
-        if self.replies().next().is_none() {
-            return Standing::new(limit, limit, Duration::ZERO, Duration::ZERO, None);
-        }
-        let standings = || self.replies().map(|reply| reply.standing);
-        let waits = standings().filter_map(|standing| standing.retry_after());
-        let growth = standings().map(|standing| standing.next_after()).filter(|it| !it.is_zero());
-        Standing::new(
+        let replies = [self.share, self.pool].into_iter().flatten();
+        let standings = replies.map(|reply| reply.standing);
+        let waits = standings.clone().filter_map(|standing| standing.retry_after);
+        let growth = standings.clone().map(|it| it.next_after).filter(|it| !it.is_zero());
+        let resets = standings.clone().map(|standing| standing.reset_after);
+        let remaining = standings.map(|standing| standing.remaining);
+        Standing {
             limit,
-            standings().map(|standing| standing.remaining()).sum(),
-            growth.min().unwrap_or_default(),
-            standings().map(|standing| standing.reset_after()).max().unwrap_or_default(),
-            (verdict == Verdict::Refused).then(|| waits.min().unwrap_or(UNKNOWN_WAIT)),
-        )
+            remaining: remaining.reduce(u64::saturating_add).unwrap_or(limit),
+            next_after: growth.min().unwrap_or_default(),
+            reset_after: resets.max().unwrap_or_default(),
+            retry_after: (verdict == Verdict::Refused).then(|| waits.min().unwrap_or(UNKNOWN_WAIT)),
+        }
     }
 }
 
 /// Returns the reply to the same charge in a check that spends nothing.
 fn unspent(spent: ChargeReply) -> ChargeReply {
-    let (limit, before) = (spent.standing.limit(), spent.standing);
-    let remaining = before.remaining().saturating_add(spent.units).min(limit);
-    let standing = Standing::new(
-        limit,
-        remaining,
-        before.next_after(),
-        before.reset_after(),
-        before.retry_after(),
-    );
-    ChargeReply::new(spent.verdict, 0, standing, Mark::default())
+    let mut standing = spent.standing;
+    standing.remaining = standing.remaining.saturating_add(spent.units).min(standing.limit);
+    ChargeReply { units: 0, standing, mark: Mark::default(), ..spent }
 }

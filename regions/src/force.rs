@@ -39,8 +39,13 @@ impl Force {
         charges: &[Charge<'_>],
         limit: Option<Instant>,
     ) -> Self {
-        let (stores, lines) = (Arc::clone(stores), stores.lines(charges));
-        Self { stores, lines, limit, time: Timestamp::default(), source: None }
+        Self {
+            stores: Arc::clone(stores),
+            lines: stores.lines(charges),
+            limit,
+            time: Timestamp::default(),
+            source: None,
+        }
     }
 
     /// Charges both parts, even if this future is dropped.
@@ -62,7 +67,7 @@ impl Force {
         let before = if is_first { Effect::None } else { Effect::Applied };
         let forced = self.force().await;
         forced.map_err(|error| {
-            let effect = before.and(error.effect());
+            let effect = before.max(error.effect());
             error.with_effect(effect)
         })
     }
@@ -80,15 +85,7 @@ impl Force {
 
     /// Asks a part to spend the charges that are unpaid, `beyond` its limit or within it.
     async fn ask(&mut self, part: Part, beyond: bool) -> Result<(), Error> {
-        let is_asked = |line: &DividedLine| {
-            let may_pay = if beyond {
-                line.may_exceed(part)
-            } else {
-                line.quota(part).is_some() && line.charge.renews().is_none()
-            };
-            may_pay && !line.is_decided()
-        };
-        let asked = self.lines.iter().filter(|line| is_asked(line));
+        let asked = self.lines.iter().filter(|line| line.may_pay(part, beyond));
         let charges = asked.filter_map(|line| {
             let charge = line.charge_on(part)?.up_to(line.charge.cost());
             // A shadow is spent if it passes by itself, and does not deny the others.
@@ -106,7 +103,7 @@ impl Force {
         }
         let source = reply.source;
         self.source = Some(combined(self.source, source));
-        let asked = self.lines.iter_mut().filter(|line| is_asked(line));
+        let asked = self.lines.iter_mut().filter(|line| line.may_pay(part, beyond));
         for (line, charge_reply) in asked.zip(reply.charges()) {
             line.record(part, *charge_reply, source);
             // The fallback keeps forced charges for the store, but not those that are shadows.

@@ -110,7 +110,8 @@ impl Regions {
             home: Protected::new(home, config.of_home()),
         };
         let RegionsConfig { regions, share_percent, .. } = config;
-        let (region, home) = (stores.region.description(), stores.home.description());
+        let region = stores.region.description();
+        let home = stores.home.description();
         let description =
             format!("{share_percent}% for {regions} regions, here: {region}; pool: {home}");
         Ok(Self { stores: Arc::new(stores), description: description.into() })

@@ -38,17 +38,20 @@ impl Shares {
         let (share, pool) = self.divide_units(quota.limit());
         let algorithm = quota.algorithm();
         let Algorithm::TokenBucket { burst } = algorithm else {
-            let part = |units| part(quota, units, algorithm);
-            return Some(Parts { share: Some(part(share)?), pool: valid_rest(pool, part)? });
+            let share = part(quota, share, algorithm)?;
+            let pool = if pool == 0 { None } else { Some(part(quota, pool, algorithm)?) };
+            return Some(Parts { share: Some(share), pool });
         };
         let (share_burst, pool_burst) = self.divide_units(burst);
-        let part_of = |burst| move |units| part(quota, units, Algorithm::TokenBucket { burst });
-        Some(Parts {
-            share: Some(part_of(share_burst)(share)?),
-            // The pool needs a rest of the limit and of the burst. If one of them is 0, there is no
-            // pool, and the rest of the other one is not used.
-            pool: valid_rest(pool.min(pool_burst), |_| part_of(pool_burst)(pool))?,
-        })
+        let share = part(quota, share, Algorithm::TokenBucket { burst: share_burst })?;
+        // The pool needs a rest of the limit and of the burst. If one of them is 0, there is no
+        // pool, and the rest of the other one is not used.
+        let pool = if pool == 0 || pool_burst == 0 {
+            None
+        } else {
+            Some(part(quota, pool, Algorithm::TokenBucket { burst: pool_burst })?)
+        };
+        Some(Parts { share: Some(share), pool })
     }
 
     /// Returns the share of one region, and the pool.
@@ -61,17 +64,11 @@ impl Shares {
 
 /// Returns a quota of `units` with the window and the lease of `whole`.
 fn part(whole: &Quota, units: u64, algorithm: Algorithm) -> Option<Quota> {
-    let part = Quota::new_with_algorithm(units, whole.window(), algorithm).ok()?;
+    let part = Quota::new(units, whole.window(), algorithm).ok()?;
     match whole.lease() {
         None => Some(part),
         Some(lease) => part.leased(lease).ok(),
     }
-}
-
-/// Returns the quota of the units that the shares leave, which is `Some(None)` for 0 units. Returns
-/// `None` if the quota is not valid.
-fn valid_rest(units: u64, part: impl Fn(u64) -> Option<Quota>) -> Option<Option<Quota>> {
-    if units == 0 { Some(None) } else { part(units).map(Some) }
 }
 
 #[cfg(test)]
@@ -149,7 +146,7 @@ mod tests {
         (limit, window, algorithm, lease).prop_filter_map(
             "not valid",
             |(limit, window, algorithm, lease)| {
-                let quota = Quota::new_with_algorithm(limit, window, algorithm).ok()?;
+                let quota = Quota::new(limit, window, algorithm).ok()?;
                 Some(lease.and_then(|lease| quota.leased(lease).ok()).unwrap_or(quota))
             },
         )

@@ -1,6 +1,6 @@
 //! The two stores of a region, and how long a request waits for them.
 
-use std::pin::Pin;
+use std::{mem, pin::Pin};
 
 use plimsoll::{
     Charge, Error,
@@ -75,22 +75,19 @@ impl Stores {
         lines: &mut [DividedLine],
         time: Timestamp,
         sources: [Source; 2],
-    ) -> Vec<Answer> {
+    ) -> [Option<Answer>; 2] {
         let mut spent: [SmallVec<[ReceiptLine; 1]>; 2] = Default::default();
         for line in lines {
             let Some((part, reply)) = line.undo() else { continue };
             let Some(charge) = line.charge_on(part) else { continue };
             spent[part as usize].push(line_of(charge, reply.units, reply.mark));
         }
-        let [share, pool] = spent;
-        let parts = [(Part::Share, share), (Part::Pool, pool)];
-        let spent = parts.into_iter().filter(|(_, lines)| !lines.is_empty());
-        spent
-            .map(|(part, lines)| {
-                let receipt = Receipt::new(time, sources[part as usize], lines);
-                self.call(part, Request::Refund(&receipt), None)
-            })
-            .collect()
+        [Part::Share, Part::Pool].map(|part| {
+            let lines = mem::take(&mut spent[part as usize]);
+            let receipt = Receipt::new(time, sources[part as usize], lines);
+            let is_spent = !receipt.lines().is_empty();
+            is_spent.then(|| self.call(part, Request::Refund(&receipt), None))
+        })
     }
 }
 
@@ -115,6 +112,14 @@ pub(crate) async fn until(
     }
     yield_now().await;
     timeout_at(limit, Pin::new(&mut answer)).await.map_err(|_| answer)
+}
+
+/// Waits for the answer of the part that was asked, if it was, until `limit`.
+pub(crate) async fn wait_for(
+    limit: Option<Instant>,
+    answer: Option<Answer>,
+) -> Option<Result<StoreReply, Error>> {
+    Some(until(limit, answer?).await.unwrap_or_else(|_| Err(late())))
 }
 
 /// The caller of a request, which may have stopped waiting.

@@ -1,6 +1,6 @@
-//! The clients of the service: their tokens, and the policies that each may use.
+//! The [clients](Clients) of the service: their tokens, and the policies that each may use.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use http::HeaderMap;
 use plimsoll_control::web::{TokenError, Tokens};
@@ -22,14 +22,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client. A policy is a name, or the beginning of names followed by `*`.
+    /// Creates a client. A [policy](plimsoll::Policy) is a name, or the beginning of names followed by `*`.
     #[must_use]
     pub fn new(name: &str, policies: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let policies = policies.into_iter().map(|policy| policy.as_ref().to_owned()).collect();
         Self { name: name.into(), policies }
     }
 
-    /// Returns the client of all requests, if the service has no tokens.
+    /// Returns the client of all requests, if [the service has no tokens](Clients::is_empty).
     #[must_use]
     pub fn anyone() -> Self {
         Self::new("", ["*"])
@@ -50,15 +50,15 @@ impl Client {
         })
     }
 
-    /// Returns whether the client may use all policies.
+    /// Returns whether the client may use all policies, as [`anyone`](Self::anyone) may.
     #[must_use]
     pub fn may_use_all(&self) -> bool {
         self.policies.iter().any(|allowed| allowed == "*")
     }
 }
 
-/// The clients of the service. Without any, no token is needed.
-#[derive(Clone, Default)]
+/// The [clients](Client) of the service. Without any, no token is needed.
+#[derive(Debug, Clone, Default)]
 pub struct Clients(Tokens<Client>);
 
 impl Clients {
@@ -80,13 +80,6 @@ impl Clients {
             return Ok(Client::anyone());
         }
         self.0.find(headers).cloned()
-    }
-}
-
-/// Prints no token.
-impl fmt::Debug for Clients {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

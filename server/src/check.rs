@@ -8,10 +8,10 @@ use crate::{
     settings::{Address, RedisServers, Settings},
 };
 
-/// An error that ends the service.
+/// An error that ends the service, or that [`check`] reports.
 pub type ServerError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Reads the limits of the settings, and reports their mistakes. Nothing is connected or served.
+/// Reads the limits of the [settings](Settings), and reports their mistakes. Nothing is connected or served.
 ///
 /// # Errors
 ///

@@ -26,16 +26,18 @@ impl Folder {
     /// Returns an error if an entry cannot be read, is neither a file nor a folder, or is a folder that a link shows
     /// a second time, and if there are more than 1,000 entries.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
-        let (mut found, mut folders) = (Self::default(), vec![path.to_owned()]);
+        let mut found = Self::default();
+        let mut folders = vec![path.to_owned()];
         let mut known = HashSet::new();
         while let Some(folder) = folders.pop() {
-            let named = |error: io::Error| in_file(&folder, &error);
-            if !known.insert(fs::canonicalize(&folder).map_err(named)?) {
+            let true_path = fs::canonicalize(&folder).map_err(|error| in_file(&folder, &error))?;
+            if !known.insert(true_path) {
                 let twice = io::Error::other("a link shows this folder a second time");
                 return Err(in_file(&folder, &twice));
             }
-            for entry in fs::read_dir(&folder).map_err(named)? {
-                let path = entry.map_err(named)?.path();
+            let entries = fs::read_dir(&folder).map_err(|error| in_file(&folder, &error))?;
+            for entry in entries {
+                let path = entry.map_err(|error| in_file(&folder, &error))?.path();
                 let name = path.file_name().unwrap_or_default().as_encoded_bytes();
                 if name.starts_with(b".") {
                     if !name.starts_with(b"..") {

@@ -2,10 +2,11 @@
 //!
 //! The program `plimsoll-server` is the usual way to run it. The library has its parts:
 //!
-//! - [`settings`]: flags, environment variables and the settings file;
+//! - [`settings`]: flags, environment variables and the settings file, as [`Settings`](settings::Settings);
 //! - [`access`]: the clients by their tokens, and the policies that each may use;
-//! - [`http`]: the HTTP API as an axum router;
+//! - [`http`]: the HTTP API as an axum [`router`](http::router());
 //! - [`envoy`]: Envoy's rate limit service, with the configuration files of envoyproxy/ratelimit;
+//! - [`check`](check()): the checks before the start;
 //! - [`Server`]: all parts together, with listeners, health, metrics and the admin page.
 
 pub mod access;

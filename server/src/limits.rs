@@ -11,7 +11,7 @@ use crate::{
     settings::{RedisServers, Settings},
 };
 
-/// The limits that are in force without a file.
+/// The limits that are in force without [a file](crate::settings::Settings::configs).
 pub const DEFAULT_CONFIG: &str = include_str!("../config/default.toml");
 
 /// The files with limits, and the store that they name.
@@ -75,8 +75,8 @@ impl Limits {
         offenders: &Offenders,
     ) -> Result<Option<Envoy>, LimitsError> {
         let Some(config) = self.envoy.clone() else { return Ok(None) };
-        let (limiter, registry) = (limiter.clone(), self.registry.clone());
-        Ok(Some(Envoy::new_registered(config, limiter, registry, offenders.clone())?))
+        let registry = self.registry.clone();
+        Ok(Some(Envoy::new(config, limiter.clone(), registry, offenders.clone())?))
     }
 
     /// Returns whether other instances share the store.
@@ -99,7 +99,8 @@ impl Limits {
         limiter: &Limiter,
         settings: &Settings,
     ) -> Result<Overrides, LimitsError> {
-        let (registry, limiter) = (self.registry.clone(), limiter.clone());
+        let registry = self.registry.clone();
+        let limiter = limiter.clone();
         let mut config = OverridesConfig::of(&self.store);
         match &settings.overrides_redis {
             Some(url) => config = config.server(url),

@@ -6,7 +6,7 @@ use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberI
 
 use crate::{ServerError, settings::LogFormat};
 
-/// Writes the events of this process to standard error.
+/// Writes the events of this process to standard error, in a [format](LogFormat).
 ///
 /// # Errors
 ///

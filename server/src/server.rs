@@ -3,14 +3,13 @@
 use std::{
     fmt,
     io::{self, Write},
-    net::SocketAddr,
 };
 
 use axum::{Router, middleware::from_fn_with_state};
 use plimsoll::Limiter;
 use plimsoll_control::{
     Offenders, Overrides,
-    admin::{self, Access, AdminConfig},
+    admin::{self, AdminConfig},
 };
 use tokio::{task::JoinSet, time::sleep};
 
@@ -21,9 +20,8 @@ use crate::{
     health::Health,
     http::{self, Api, require_full_access, with_fallbacks},
     limits::Limits,
-    listen::{Listener, Phase, Phases, TooSlow},
+    listen::{Listener, Phase, Phases},
     metrics::Metrics,
-    random,
     settings::{Address, Settings},
     signals::Signals,
 };
@@ -31,7 +29,7 @@ use crate::{
 /// The keys of each policy that are counted by themselves.
 const OFFENDERS: usize = 1_000;
 
-/// The service, before it serves.
+/// The service, before it [serves](Self::run).
 pub struct Server {
     settings: Settings,
     limits: Limits,
@@ -46,12 +44,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Reads the limits, and connects to the store. Other machines reach nothing yet.
+    /// Reads the limits of the [settings](Settings), and connects to the store. Other machines reach nothing yet.
     ///
     /// # Errors
     ///
     /// Returns an error if a file has a mistake, if the store cannot be reached, or if an address would be open
-    /// to other machines without tokens.
+    /// to other machines without tokens ([`Settings::is_unauthenticated`]).
     pub async fn new(settings: Settings) -> Result<Self, ServerError> {
         validate(&settings)?;
         // The recorder comes first, so that it receives all metrics.
@@ -61,14 +59,14 @@ impl Server {
             tracing::warn!(target: "plimsoll", "{warning}");
         }
         let limiter = limits.store.connect().await?;
-        let overrides = limits.overrides(&limiter, &settings).await?;
-        let (overrides, offenders) = if settings.shows_keys {
-            (overrides.show_keys(), Offenders::new(OFFENDERS).show_keys())
-        } else {
-            (overrides, Offenders::new(OFFENDERS))
-        };
-        let (registry, decisions) = (limits.registry.clone(), offenders.clone());
-        let api = Api::new(registry, limiter.clone(), decisions, &settings)?;
+        let mut overrides = limits.overrides(&limiter, &settings).await?;
+        let mut offenders = Offenders::new(OFFENDERS);
+        if settings.shows_keys {
+            overrides = overrides.show_keys();
+            offenders = offenders.show_keys();
+        }
+        let registry = limits.registry.clone();
+        let api = Api::new(registry, limiter.clone(), offenders.clone(), &settings)?;
         if limits.is_shared() && settings.receipt_secret.is_none() {
             tracing::warn!(
                 target: "plimsoll",
@@ -105,9 +103,6 @@ impl Server {
         let _watch = self.envoy.as_ref().map(Envoy::watch);
         let bounds = self.settings.bounds;
         let mut listeners = JoinSet::new();
-        let mut serve = |listener: Listener, router: Router, too_slow: TooSlow| {
-            listeners.spawn(listener.serve(router, too_slow, bounds, self.phases.clone()));
-        };
         let http = bind("http", self.settings.http).await?;
         let grpc = bind("grpc", self.settings.grpc).await?;
         let admin = bind("admin", self.settings.admin).await?;
@@ -115,7 +110,8 @@ impl Server {
         self.health.begin(Phase::Ready).await;
         if let Some(listener) = http {
             say(format_args!("http on http://{}", listener.address()));
-            serve(listener, self.http_router(), http::too_slow);
+            let router = self.http_router();
+            listeners.spawn(listener.serve(router, http::too_slow, bounds, self.phases.clone()));
         }
         if let Some(listener) = grpc {
             say(format_args!("grpc on {}", listener.address()));
@@ -124,12 +120,19 @@ impl Server {
                 services = services.add_service(envoy.grpc());
             }
             let router = grpc::router(services, self.settings.clients.clone());
-            serve(listener, router, grpc::too_slow);
+            listeners.spawn(listener.serve(router, grpc::too_slow, bounds, self.phases.clone()));
         }
         if let Some(listener) = admin {
             say(format_args!("admin on http://{}/", listener.address()));
-            let router = self.admin_router(listener.address());
-            serve(listener, router, http::too_slow);
+            if !self.settings.has_operators {
+                tracing::warn!(
+                    target: "plimsoll",
+                    "the admin page is closed, because there is no operator: \
+                     PLIMSOLL_ADMIN_TOKEN, or [[operators]] in the settings file, opens it"
+                );
+            }
+            let page = self.admin_router();
+            listeners.spawn(listener.serve(page, http::too_slow, bounds, self.phases.clone()));
         }
 
         let is_interactive = signals.next().await;
@@ -165,36 +168,14 @@ impl Server {
 
     /// Returns the routes of the admin listener. Its metrics and its health need no token, and contain no keys.
     /// The paths of clients are not among them, because a client is not an operator.
-    fn admin_router(&self, address: SocketAddr) -> Router {
-        let access = self.operators(address);
-        let config = AdminConfig::new(self.overrides.clone(), self.offenders.clone(), access);
-        let config = config.config(&self.limits.configs[0]);
-        let config = match &self.settings.instance {
-            Some(name) => config.instance(name),
-            None => config,
-        };
-        admin::router(config).merge(self.health.router()).merge(self.metrics.router())
-    }
-
-    /// Returns the operators. If there are none, the token of one is printed, but only for an address that other
-    /// machines do not reach: the output of a container is kept, and many can read it.
-    fn operators(&self, address: SocketAddr) -> Access {
+    fn admin_router(&self) -> Router {
         let access = self.settings.operators.clone();
-        if self.settings.has_operators {
-            return access;
+        let mut config = AdminConfig::new(self.overrides.clone(), self.offenders.clone(), access)
+            .config(&self.limits.configs[0]);
+        if let Some(name) = &self.settings.instance {
+            config = config.instance(name);
         }
-        if !address.ip().is_loopback() {
-            tracing::warn!(
-                target: "plimsoll",
-                "the admin page on {address} is closed, because there is no operator: \
-                 PLIMSOLL_ADMIN_TOKEN, or [[operators]] in the settings file, opens it"
-            );
-        } else if self.settings.is_admin_asked {
-            let token = random::token();
-            say(format_args!("admin token {token}"));
-            return access.write("operator", &token);
-        }
-        access
+        admin::router(config).merge(self.health.router()).merge(self.metrics.router())
     }
 }
 
@@ -205,8 +186,7 @@ fn say(line: fmt::Arguments<'_>) {
 
 async fn bind(name: &'static str, address: Address) -> io::Result<Option<Listener>> {
     let Address::At(address) = address else { return Ok(None) };
-    let named = |error: io::Error, address: SocketAddr| {
+    Listener::bind(name, address).await.map(Some).map_err(|error| {
         io::Error::new(error.kind(), format!("{name} cannot listen on {address}: {error}"))
-    };
-    Listener::bind(name, address).await.map(Some).map_err(|error| named(error, address))
+    })
 }

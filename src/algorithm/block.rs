@@ -65,13 +65,14 @@ impl Block {
     /// a charge of `units`.
     pub(super) fn restrict(self, standing: Standing, now: Timestamp, units: u64) -> Standing {
         let Standing { limit, remaining, next_after, reset_after, retry_after } = standing;
-        let rest = self.until.saturating_sub(now.as_micros());
+        let rest = Duration::from_micros(self.until.saturating_sub(now.as_micros()));
         Standing {
             limit,
             remaining: 0,
             next_after: if remaining > 0 { rest } else { rest.max(next_after) },
             reset_after: rest.max(reset_after),
-            retry_after: (units > 0 && units <= limit).then(|| rest.max(retry_after.unwrap_or(0))),
+            retry_after: (units > 0 && units <= limit)
+                .then(|| rest.max(retry_after.unwrap_or_default())),
         }
     }
 }
@@ -166,27 +167,34 @@ mod tests {
         let standing = Standing {
             limit: 10,
             remaining: 0,
-            next_after: 700,
-            reset_after: 800,
-            retry_after: Some(750),
+            next_after: Duration::from_micros(700),
+            reset_after: Duration::from_micros(800),
+            retry_after: Some(Duration::from_micros(750)),
         };
         // The units come back after the end of the block, and then before it.
         let late = block.restrict(standing, at(400), 1);
         assert_eq!(late, Standing { ..standing });
         let early = block.restrict(standing, at(100), 1);
-        let wait = 900;
+        let wait = Duration::from_micros(900);
         let waits =
             Standing { next_after: wait, reset_after: wait, retry_after: Some(wait), ..standing };
         assert_eq!(early, waits);
         // A unit that is left is free when the block ends.
         let left = block.restrict(Standing { remaining: 3, ..standing }, at(400), 1);
-        assert_eq!((left.remaining, left.next_after, left.reset_after), (0, 600, 800));
+        let waits = [600, 800].map(Duration::from_micros);
+        assert_eq!((left.remaining, [left.next_after, left.reset_after]), (0, waits));
         // A charge of nothing, and one that no wait lets pass.
         assert_eq!(block.restrict(standing, at(400), 0).retry_after, None);
         assert_eq!(block.restrict(standing, at(400), 11).retry_after, None);
-        assert_eq!(block.restrict(standing, at(400), 10).retry_after, Some(750));
+        assert_eq!(
+            block.restrict(standing, at(400), 10).retry_after,
+            Some(Duration::from_micros(750))
+        );
         let unknown = Standing { retry_after: None, ..standing };
-        assert_eq!(block.restrict(unknown, at(400), 1).retry_after, Some(600));
+        assert_eq!(
+            block.restrict(unknown, at(400), 1).retry_after,
+            Some(Duration::from_micros(600))
+        );
     }
 
     #[test]

@@ -87,7 +87,7 @@ mod tests {
 
     fn quota(limit: u64, window: u64, algorithm: Algorithm) -> Quota {
         let window = Duration::from_micros(window);
-        Quota::new_with_algorithm(limit, window, algorithm).expect("in bounds")
+        Quota::new(limit, window, algorithm).expect("in bounds")
     }
 
     /// Returns a state after charges of (units, microseconds since the last charge, window).

@@ -172,7 +172,7 @@ mod tests {
     }
 
     fn quota(limit: u64, algorithm: Algorithm) -> Quota {
-        Quota::new_with_algorithm(limit, Duration::from_millis(1), algorithm).unwrap()
+        Quota::new(limit, Duration::from_millis(1), algorithm).unwrap()
     }
 
     /// Each algorithm that says that its marks have the debt is asked, and each that says no.

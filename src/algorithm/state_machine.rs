@@ -1,5 +1,7 @@
 //! The interface between an algorithm and the rest of the crate.
 
+use std::time::Duration;
+
 use super::bytes::Numbers;
 use crate::{
     clock::Timestamp,
@@ -203,12 +205,16 @@ fn standing<M: StateMachine>(
     if remaining >= limit {
         return Standing::full(limit);
     }
-    let next_after = state.wait(snapshot, remaining + 1);
-    let reset_after = if limit == remaining + 1 { next_after } else { state.wait(snapshot, limit) };
+    let next_after = Duration::from_micros(state.wait(snapshot, remaining + 1));
+    let reset_after = if limit == remaining + 1 {
+        next_after
+    } else {
+        Duration::from_micros(state.wait(snapshot, limit))
+    };
     let retry_after = (units > remaining && units <= limit).then(|| match units {
         _ if units == remaining + 1 => next_after,
         _ if units == limit => reset_after,
-        _ => state.wait(snapshot, units),
+        _ => Duration::from_micros(state.wait(snapshot, units)),
     });
     Standing { limit, remaining, next_after, reset_after, retry_after }
 }

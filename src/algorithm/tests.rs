@@ -12,7 +12,7 @@ use super::{
 use crate::{
     algorithm::{Block, UnlimitedMemory},
     algorithms::with_parameters,
-    clock::Timestamp,
+    clock::{Timestamp, micros_up},
     decision::Mark,
     quota::{Algorithm, Quota},
     seed,
@@ -57,7 +57,7 @@ fn at(micros: u64) -> Timestamp {
 }
 
 fn quota(algorithm: Algorithm, limit: u64, micros: u64) -> Quota {
-    Quota::new_with_algorithm(limit, Duration::from_micros(micros), algorithm).expect("in bounds")
+    Quota::new(limit, Duration::from_micros(micros), algorithm).expect("in bounds")
 }
 
 fn quotas(limit: u64, micros: u64) -> impl Iterator<Item = Quota> {
@@ -79,7 +79,7 @@ fn free(state: &mut KeyState, quota: &Quota, now: u64) -> u64 {
 
 /// Returns the wait of a charge, and 0 if it is free.
 fn wait(state: &mut KeyState, quota: &Quota, now: u64, units: u64) -> u64 {
-    state.standing(quota, at(now), units).retry_after.unwrap_or(0)
+    state.standing(quota, at(now), units).retry_after.map_or(0, micros_up)
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn a_charge_after_a_block_removes_it_and_a_forced_one_during_it_waits_for_nothin
     assert_eq!((forced.0, forced.2.retry_after), (2, None));
     let denied =
         state.spend(&quota, Asked::all(2), At { now: at(1_200), budget: &UnlimitedMemory });
-    assert_eq!((denied.0, denied.2.retry_after), (0, Some(300)));
+    assert_eq!((denied.0, denied.2.retry_after), (0, Some(Duration::from_micros(300))));
     assert!(state.heap_bytes() > 0);
     charge(&mut state, &quota, 1_600, 1);
     assert_eq!(state.heap_bytes(), 0);
@@ -378,7 +378,7 @@ fn units_have_a_wait_if_they_are_not_free() {
 #[test]
 fn carried_units_count_after_the_clock_was_set_back() {
     for long in quotas(10, 3_000) {
-        let short = Quota::new_with_algorithm(10, Duration::from_millis(1), long.algorithm());
+        let short = Quota::new(10, Duration::from_millis(1), long.algorithm());
         let short = short.expect("in bounds");
         let mut state = KeyState::new(long.algorithm());
         charge(&mut state, &long, 900_100, 3);
@@ -452,7 +452,7 @@ fn a_log_above_its_limit_grows_in_steps_as_well() {
 /// A burst of as many records as have exact times, then a charge for each edge of a window.
 #[test]
 fn refunded_and_forced_charges_leave_at_most_20_001_records() {
-    let quota = Quota::new(10, Duration::from_secs(1)).expect("in bounds");
+    let quota = Quota::new(10, Duration::from_secs(1), Algorithm::SlidingLog).expect("in bounds");
     for is_refunded in [true, false] {
         let mut log = Ring::default();
         let mut most = 0;

@@ -10,7 +10,7 @@ use super::{
     math::{mul_div, mul_div_ceil, next_edge},
 };
 use crate::{
-    clock::Timestamp,
+    clock::{Timestamp, micros_up},
     decision::Standing,
     quota::{Quota, UnitsReturn},
 };
@@ -75,7 +75,7 @@ impl Ahead {
     /// The wait is exact if no other units are charged, refunded or reset, and the turn comes within 100 windows.
     /// Under a sliding counter, it is exact if each charge costs 1 unit, and otherwise an estimate.
     pub(crate) fn wait(&self, quota: &Quota, time: Timestamp, standing: &Standing) -> u64 {
-        let wait = standing.retry_after.unwrap_or(0);
+        let wait = standing.retry_after.map_or(0, micros_up);
         let wait = match quota.algorithm().units_return() {
             UnitsReturn::AtRate { burst } => {
                 let refill = self.total.saturating_sub(burst);
@@ -121,7 +121,7 @@ impl Ahead {
             Some(left) if wait > rest && left > 0 => {
                 mul_div(limit - asked, window, left).min(limit)
             }
-            _ => u64::from(standing.reset_after > rest),
+            _ => u64::from(micros_up(standing.reset_after) > rest),
         };
         let admitted = limit - current;
         // A unit of the previous period weighs until the last microsecond of this one.

@@ -66,15 +66,23 @@ pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// Returns a wait in microseconds, rounded up so that a client that waits is never too early. It is at most
+/// [`Timestamp::MAX`].
+pub(crate) fn micros_up(wait: Duration) -> u64 {
+    let micros = u64::from(wait.subsec_nanos().div_ceil(1_000));
+    wait.as_secs().saturating_mul(1_000_000).saturating_add(micros).min(Timestamp::MAX.0)
+}
+
 /// A point in time: whole microseconds since the Unix epoch, below 2^53.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The latest timestamp: 2^53 - 1 microseconds, in the year 2255.
-    pub const MAX: Self = Self((1 << 53) - 1);
+    /// The latest timestamp.
+    pub(crate) const MAX: Self = Self((1 << 53) - 1);
 
-    /// Creates the timestamp `micros` microseconds after the Unix epoch, at most [`MAX`](Self::MAX).
+    /// Creates the timestamp `micros` microseconds after the Unix epoch, at most 2^53 - 1, which is in
+    /// the year 2255.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         if micros > Self::MAX.0 { Self::MAX } else { Self(micros) }
@@ -194,5 +202,17 @@ impl Clock for TokioClock {
         // The time of another runtime may be behind the time of the origin.
         let elapsed = Instant::now().saturating_duration_since(self.origin);
         Timestamp::from_micros(self.origin_micros.saturating_add(micros(elapsed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_rounded_up_and_end() {
+        let nano = Duration::from_nanos(1);
+        let waits = [Duration::ZERO, nano, 1_000 * nano, 1_001 * nano, Duration::MAX];
+        assert_eq!(waits.map(micros_up), [0, 1, 1, 2, (1 << 53) - 1]);
     }
 }

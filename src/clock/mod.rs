@@ -9,6 +9,6 @@ pub use self::{
     system::SystemClock,
 };
 pub(crate) use self::{
-    clock::{micros, wall_time},
+    clock::{micros, micros_up, wall_time},
     system::BootClock,
 };

@@ -111,7 +111,6 @@ const MAX_READ_NANOS: u64 = 1_000;
 
 impl TickCounter {
     /// Returns the nanoseconds since the origin.
-    #[inline]
     fn nanos(&self) -> u64 {
         let anchor = ANCHOR.get();
         let count = self.ticks.raw();
@@ -125,7 +124,6 @@ impl TickCounter {
         nanos
     }
 
-    #[cold]
     fn resync(&self, count: u64) -> u64 {
         let nanos = self.os_nanos();
         if self.ticks.delta_as_nanos(count, self.ticks.raw()) <= MAX_READ_NANOS {
@@ -179,11 +177,10 @@ mod boot {
     }
 
     impl Clock for BootClock {
-        #[inline]
         fn now(&self) -> Timestamp {
             let time = clock_gettime(ClockId::Boottime);
-            let (seconds, nanos) = (time.tv_sec as u64, time.tv_nsec as u64);
-            Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000))
+            let micros = (time.tv_sec as u64).saturating_mul(1_000_000);
+            Timestamp::from_micros(micros.saturating_add(time.tv_nsec as u64 / 1000))
         }
     }
 

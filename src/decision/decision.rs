@@ -10,7 +10,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind},
-    policy::{Charge, Charges},
+    policy::Charges,
 };
 
 /// The decision on a check: all charges were admitted, or none was spent.
@@ -148,17 +148,16 @@ impl<'p> Decision<'p> {
     /// Returns the receipt of the units that the check holds in flight, if there are any.
     pub(crate) fn in_flight(&self) -> Option<Receipt> {
         let Self::Allowed(Allowed(details)) = self else { return None };
-        let is_in_flight = |charge: &Charge<'_>| charge.quota().is_concurrent();
-        if !details.charges.iter().any(is_in_flight) {
-            return None;
-        }
         let lines = details.charges.iter().zip(&details.replies);
-        let held = lines.filter(|(charge, reply)| is_in_flight(charge) && reply.units > 0);
-        let lines = held.filter_map(|(charge, reply)| {
-            ReceiptLine::of_reply(charge.clone(), reply, self.source(), u64::MAX)
-        });
-        let receipt = Receipt::new(self.time(), self.source(), lines);
-        (!receipt.lines().is_empty()).then_some(receipt)
+        let held =
+            lines.filter(|(charge, reply)| charge.quota().is_concurrent() && reply.units > 0);
+        let mut lines = held
+            .filter_map(|(charge, reply)| {
+                ReceiptLine::of_reply(charge.clone(), reply, self.source(), u64::MAX)
+            })
+            .peekable();
+        lines.peek()?;
+        Some(Receipt::new(self.time(), self.source(), lines))
     }
 
     /// Replaces the standing of the charge at `position` after a refund.
@@ -196,7 +195,7 @@ impl<'p> Details<'p> {
     }
 
     pub(super) fn binding(&self) -> Option<Outcome<'_>> {
-        self.outcomes().get(self.binding?.into())
+        self.outcomes().nth(self.binding?.into())
     }
 
     fn into_owned(self) -> Details<'static> {
@@ -281,12 +280,6 @@ impl<'p> Allowed<'p> {
         Some(self.0.binding()?.standing().remaining)
     }
 
-    /// Returns the kind of store that decided.
-    #[must_use]
-    pub fn source(&self) -> Source {
-        self.0.source
-    }
-
     /// Returns the [`Receipt`] for a refund or a settlement (see
     /// [`Limiter::hold`](crate::Limiter::hold)).
     pub fn into_receipt(self) -> Receipt {
@@ -301,6 +294,8 @@ impl<'p> Allowed<'p> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use crate::{
         clock::Timestamp,
         decision::{ChargeReply, Decision, Mark, Source, Standing, StoreReply, Verdict},
@@ -313,10 +308,13 @@ mod tests {
         let policy = Policy::new("policy", Quota::per_second(10)).unwrap();
         let mut charges: Charges<'_> =
             (0..lines.len() as u64).map(|key| policy.charge(key, 1)).collect();
-        let charges_of_reply = lines.iter().map(|&(verdict, retry_after)| ChargeReply {
+        let charges_of_reply = lines.iter().map(|&(verdict, wait)| ChargeReply {
             verdict,
             units: 0,
-            standing: Standing { retry_after, ..Standing::full(10) },
+            standing: Standing {
+                retry_after: wait.map(Duration::from_micros),
+                ..Standing::full(10)
+            },
             mark: Mark::default(),
         });
         let reply = StoreReply {
@@ -364,8 +362,12 @@ mod tests {
         let held = |lines: &[(&Policy, Verdict, u64)]| {
             let mut charges: Charges<'_> =
                 lines.iter().map(|(policy, _, units)| policy.charge(1, *units).shadow()).collect();
-            let replies = lines.iter().map(|&(_, verdict, units)| {
-                ChargeReply::new(verdict, units, Standing::full(10), Mark::default())
+            let standing = Standing::full(10);
+            let replies = lines.iter().map(|&(_, verdict, units)| ChargeReply {
+                verdict,
+                units,
+                standing,
+                mark: Mark::default(),
             });
             let reply = StoreReply::new(Timestamp::from_micros(7), Source::Local, replies);
             let receipt = Decision::new(&mut charges, reply).unwrap().in_flight();

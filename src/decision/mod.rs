@@ -9,7 +9,7 @@ pub(crate) mod store_reply;
 
 pub use self::{
     decision::{Allowed, Decision, Denied},
-    outcome::{Outcome, OutcomeKind, Outcomes},
+    outcome::{Outcome, Outcomes},
     receipt::{Receipt, ReceiptLine},
     standing::Standing,
 };

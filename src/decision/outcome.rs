@@ -3,7 +3,10 @@
 use std::cmp::Reverse;
 
 use super::{ChargeReply, Standing, Verdict};
-use crate::policy::Charge;
+use crate::{
+    clock::micros_up,
+    policy::{Charge, OUTCOMES},
+};
 
 /// The outcome of one [`Charge`].
 ///
@@ -14,11 +17,11 @@ use crate::policy::Charge;
 /// let export = Policy::new("export", Quota::per_hour(2))?;
 /// let decision = Limiter::in_memory().check_now([user.charge("alice", 1), export.charge("alice", 3)])?;
 /// for outcome in decision.outcomes() {
-///     let left = outcome.standing().remaining();
+///     let left = outcome.standing().remaining;
 ///     println!("{}: {:?}, {left} units left", outcome.charge().policy().name(), outcome.verdict());
 /// }
 ///
-/// let user = decision.outcomes().get(0).expect("one outcome for each charge");
+/// let user = decision.outcomes().next().expect("one outcome for each charge");
 /// assert_eq!(user.verdict(), Verdict::Passed);
 /// // The other charge was refused, so none is spent.
 /// assert_eq!(user.granted(), 0);
@@ -30,37 +33,6 @@ pub struct Outcome<'a> {
     reply: &'a ChargeReply,
     /// True if the check was admitted.
     is_admitted: bool,
-}
-
-/// The result of a decision for one [`Charge`]. [`Outcome::kind`] returns it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum OutcomeKind {
-    /// The check was admitted, and the charge was made.
-    Allowed,
-    /// The charge was refused, and so the check was denied.
-    Denied,
-    /// The charge passes by itself, but another charge of the check was refused. Nothing was spent.
-    NotCharged,
-    /// The charge is a [shadow](Charge::shadow) or a [trial](Charge::trial), and passes by itself.
-    WouldAllow,
-    /// The charge is a [shadow](Charge::shadow) or a [trial](Charge::trial). If it were live, it would
-    /// deny the check.
-    WouldDeny,
-}
-
-impl OutcomeKind {
-    /// Returns the name of the kind in metrics, such as `not_charged`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Denied => "denied",
-            Self::NotCharged => "not_charged",
-            Self::WouldAllow => "would_allow",
-            Self::WouldDeny => "would_deny",
-        }
-    }
 }
 
 /// The outcomes of all charges of a check: an iterator in the order of the charges.
@@ -88,34 +60,41 @@ impl<'a> Outcome<'a> {
         self.reply.verdict
     }
 
-    /// Returns the result of the decision for this charge. A denial counts against the charges that were
-    /// refused, and not against the others of the check.
+    /// Returns the name of the outcome in metrics, on the page of an administrator and in the responses of the
+    /// service. A denial counts against the charges that were refused, and not against the others of the check.
+    ///
+    /// | name | the charge |
+    /// |---|---|
+    /// | `allowed` | was made |
+    /// | `denied` | was refused, and so the check was denied |
+    /// | `not_charged` | passes by itself, but another charge of the check was refused |
+    /// | `would_allow` | is a [shadow](Charge::shadow) or a [trial](Charge::trial), and passes by itself |
+    /// | `would_deny` | is a shadow or a trial, and would deny the check if it were live |
     ///
     /// ```
-    /// use plimsoll::{Limiter, Policy, Quota, decision::OutcomeKind};
+    /// use plimsoll::{Limiter, Policy, Quota};
     ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), plimsoll::Error> {
     /// let limiter = Limiter::in_memory();
     /// let free = Policy::new("free", Quota::per_minute(1))?;
     /// let overall = Policy::new("overall", Quota::per_second(1_000))?;
-    /// let charges = || [free.charge("alice", 1), overall.charge("all", 1)];
-    ///
-    /// let _ = limiter.check(charges()).await?;
-    /// let decision = limiter.check(charges()).await?;
-    /// let kinds: Vec<_> = decision.outcomes().map(|outcome| outcome.kind()).collect();
-    /// assert_eq!(kinds, [OutcomeKind::Denied, OutcomeKind::NotCharged]);
-    /// # Ok(())
-    /// # }
+    /// let decision = limiter.check_now([free.charge("alice", 2), overall.charge("all", 1)])?;
+    /// let names: Vec<_> = decision.outcomes().map(|outcome| outcome.name()).collect();
+    /// assert_eq!(names, ["denied", "not_charged"]);
+    /// # Ok::<(), plimsoll::Error>(())
     /// ```
     #[must_use]
-    pub fn kind(self) -> OutcomeKind {
+    pub fn name(self) -> &'static str {
+        OUTCOMES[self.number()]
+    }
+
+    /// Returns the index of the [name](Self::name) in [`OUTCOMES`].
+    pub(crate) fn number(self) -> usize {
         match (self.charge.is_live(), self.is_admitted, self.reply.verdict) {
-            (false, _, Verdict::Passed) => OutcomeKind::WouldAllow,
-            (false, ..) => OutcomeKind::WouldDeny,
-            (true, true, _) => OutcomeKind::Allowed,
-            (true, false, Verdict::Passed) => OutcomeKind::NotCharged,
-            (true, false, _) => OutcomeKind::Denied,
+            (true, true, _) => 0,
+            (true, false, Verdict::Passed) => 2,
+            (true, false, _) => 1,
+            (false, _, Verdict::Passed) => 3,
+            (false, ..) => 4,
         }
     }
 
@@ -135,7 +114,7 @@ impl<'a> Outcome<'a> {
     /// Returns the wait of a refused charge in microseconds. Under a concurrency limit it is an estimate:
     /// the time until a unit expires says nothing about when one is released.
     pub(crate) fn wait_micros(self) -> Option<u64> {
-        let wait = self.reply.standing.retry_after?;
+        let wait = micros_up(self.reply.standing.retry_after?);
         let is_in_flight = self.charge.quota().is_concurrent();
         Some(if is_in_flight { wait.min(CONCURRENT_WAIT_MICROS) } else { wait })
     }
@@ -161,12 +140,6 @@ impl<'a> Outcomes<'a> {
         is_admitted: bool,
     ) -> Self {
         Self { charges, replies, is_admitted }
-    }
-
-    /// Returns the outcome of the charge at `position`.
-    #[must_use]
-    pub fn get(mut self, position: usize) -> Option<Outcome<'a>> {
-        self.nth(position)
     }
 
     /// Returns whether the check was admitted.

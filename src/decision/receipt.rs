@@ -236,8 +236,8 @@ mod tests {
         let [allowing, local] = [OnFailure::Allow, OnFailure::Local]
             .map(|action| policy.charge(1, 0).with_on_failure(action).into_owned());
         let is_made = |charge: &Charge<'static>, cost: u64, units: u64, source| {
-            let reply =
-                ChargeReply::new(Verdict::Passed, units, Standing::full(9), Mark::default());
+            let (verdict, standing) = (Verdict::Passed, Standing::full(9));
+            let reply = ChargeReply { verdict, units, standing, mark: Mark::default() };
             let charge = charge.clone().with_cost(cost);
             ReceiptLine::of_reply(charge, &reply, source, 2).map(|line| line.units)
         };

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use crate::clock::Timestamp;
-
 /// The standing of a key under one policy: the units that are left, and the waits until more come
 /// back.
 ///
 /// It describes the time of the decision, after the units of the check have been spent. All waits
-/// assume that no other check spends units meanwhile.
+/// assume that no other check spends units meanwhile. The stores of this crate return whole microseconds.
+/// Headers show 285 years at most.
 ///
 /// ```
 /// use std::time::Duration;
@@ -25,76 +24,24 @@ use crate::clock::Timestamp;
 ///
 /// let decision = limiter.check(policy.charge("alice", 3)).await?;
 /// let standing = decision.outcomes().next().expect("one charge").standing();
-/// assert_eq!((standing.limit(), standing.remaining()), (5, 2));
-/// assert_eq!(standing.next_after(), Duration::from_secs(1)); // 1 more unit
-/// assert_eq!(standing.reset_after(), Duration::from_secs(3)); // all 5 units
-/// assert_eq!(standing.retry_after(), None); // the charge has passed
+/// assert_eq!((standing.limit, standing.remaining), (5, 2));
+/// assert_eq!(standing.next_after, Duration::from_secs(1)); // 1 more unit
+/// assert_eq!(standing.reset_after, Duration::from_secs(3)); // all 5 units
+/// assert_eq!(standing.retry_after, None); // the charge has passed
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
-    pub(crate) limit: u64,
-    pub(crate) remaining: u64,
-    pub(crate) next_after: u64,
-    pub(crate) reset_after: u64,
-    pub(crate) retry_after: Option<u64>,
-}
-
-impl Standing {
-    /// Creates a standing, for implementations of [`Store`](crate::store::Store). The methods of the
-    /// same names describe the parameters.
-    ///
-    /// Waits are rounded up to whole microseconds, so that a client that waits is never too early.
-    /// They are at most 2^53 - 1 microseconds, which is 285 years.
-    #[must_use]
-    pub fn new(
-        limit: u64,
-        remaining: u64,
-        next_after: Duration,
-        reset_after: Duration,
-        retry_after: Option<Duration>,
-    ) -> Self {
-        Self {
-            limit,
-            remaining,
-            next_after: micros_up(next_after),
-            reset_after: micros_up(reset_after),
-            retry_after: retry_after.map(micros_up),
-        }
-    }
-
-    /// Returns the standing of a key that has spent nothing.
-    pub(crate) const fn full(limit: u64) -> Self {
-        Self { limit, remaining: limit, next_after: 0, reset_after: 0, retry_after: None }
-    }
-
-    /// Returns the most units that can ever remain: the limit, or the burst of a token bucket.
-    #[must_use]
-    pub fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    /// Returns the number of units that can be spent now.
-    #[must_use]
-    pub fn remaining(&self) -> u64 {
-        self.remaining
-    }
-
-    /// Returns the wait until [`remaining`](Self::remaining) next grows. It is zero if nothing is
-    /// spent.
-    #[must_use]
-    pub fn next_after(&self) -> Duration {
-        Duration::from_micros(self.next_after)
-    }
-
-    /// Returns the wait until all units have come back. It is zero if nothing is spent.
-    #[must_use]
-    pub fn reset_after(&self) -> Duration {
-        Duration::from_micros(self.reset_after)
-    }
-
-    /// Returns the shortest wait after which the charge passes if no other units are charged meanwhile.
+    /// The most units that can ever remain: the limit, or the burst of a token bucket.
+    pub limit: u64,
+    /// The number of units that can be spent now.
+    pub remaining: u64,
+    /// The wait until [`remaining`](Self::remaining) next grows. It is zero if nothing is spent.
+    pub next_after: Duration,
+    /// The wait until all units have come back. It is zero if nothing is spent.
+    pub reset_after: Duration,
+    /// The shortest wait after which the charge passes if no other units are charged meanwhile.
     /// The stores of this crate compute it exactly: after one microsecond less, the charge is still
     /// refused. There are two exceptions:
     ///
@@ -107,9 +54,14 @@ impl Standing {
     /// It is `None` if the charge has passed, if it can never pass because its cost exceeds the
     /// [`limit`](Self::limit), or if a store refuses it without a wait. The deny cache does so if another key of
     /// the check may have to [wait longer](crate::guide::resilience#the-deny-cache).
-    #[must_use]
-    pub fn retry_after(&self) -> Option<Duration> {
-        self.retry_after.map(Duration::from_micros)
+    pub retry_after: Option<Duration>,
+}
+
+impl Standing {
+    /// Returns the standing of a key that has spent nothing.
+    pub(crate) const fn full(limit: u64) -> Self {
+        let none = Duration::ZERO;
+        Self { limit, remaining: limit, next_after: none, reset_after: none, retry_after: None }
     }
 }
 
@@ -156,25 +108,9 @@ impl Mark {
     }
 }
 
-fn micros_up(wait: Duration) -> u64 {
-    let micros = u64::try_from(wait.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX);
-    micros.min(Timestamp::MAX.as_micros())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn waits_are_rounded_up_and_end() {
-        let nano = Duration::from_nanos(1);
-        let micro = Duration::from_micros(1);
-        let standing = Standing::new(10, 4, micro, micro + nano, Some(Duration::MAX));
-        assert_eq!((standing.limit(), standing.remaining()), (10, 4));
-        assert_eq!((standing.next_after(), standing.reset_after()), (micro, 2 * micro));
-        assert_eq!(standing.retry_after(), Some(Duration::from_micros((1 << 53) - 1)));
-        assert_eq!(Standing::new(3, 3, Duration::ZERO, Duration::ZERO, None), Standing::full(3));
-    }
 
     #[test]
     fn the_highest_bit_of_a_mark_belongs_to_the_third_number() {

@@ -78,7 +78,6 @@ impl Source {
 
 /// The reply of a [`Store`](crate::store::Store) to one [`Charge`](crate::Charge).
 #[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
 pub struct ChargeReply {
     /// The verdict on the charge by itself.
     pub verdict: Verdict,
@@ -93,16 +92,9 @@ pub struct ChargeReply {
     pub mark: Mark,
 }
 
+#[cfg(any(feature = "redis", test))]
 impl ChargeReply {
-    /// Creates the reply to one charge, for implementations of [`Store`](crate::store::Store).
-    /// `units` is described at the [field](Self::units).
-    #[must_use]
-    pub fn new(verdict: Verdict, units: u64, standing: Standing, mark: Mark) -> Self {
-        Self { verdict, units, standing, mark }
-    }
-
     /// Returns the reply to the same charge in a check that spends nothing.
-    #[cfg(any(feature = "redis", test))]
     pub(crate) fn unspent(mut self) -> Self {
         let Standing { limit, remaining, .. } = &mut self.standing;
         *remaining = remaining.saturating_add(self.units).min(*limit);
@@ -129,9 +121,9 @@ mod tests {
     use super::*;
 
     fn reply(units: u64, remaining: u64) -> ChargeReply {
-        let reset = Duration::from_secs(units);
-        let standing = Standing::new(10, remaining, Duration::ZERO, reset, None);
-        ChargeReply::new(Verdict::Passed, units, standing, Mark([units, 2, 3]))
+        let reset_after = Duration::from_secs(units);
+        let standing = Standing { remaining, reset_after, ..Standing::full(10) };
+        ChargeReply { verdict: Verdict::Passed, units, standing, mark: Mark([units, 2, 3]) }
     }
 
     #[test]
@@ -163,8 +155,8 @@ mod tests {
         let unspent = reply(3, 4).unspent();
         assert_eq!((unspent.units, unspent.mark), (0, Mark::default()));
         let standing = unspent.standing;
-        assert_eq!((standing.limit(), standing.remaining()), (10, 7));
-        assert_eq!(standing.reset_after(), Duration::from_secs(3));
-        assert_eq!(reply(9, 4).unspent().standing.remaining(), 10);
+        assert_eq!((standing.limit, standing.remaining), (10, 7));
+        assert_eq!(standing.reset_after, Duration::from_secs(3));
+        assert_eq!(reply(9, 4).unspent().standing.remaining, 10);
     }
 }

@@ -73,18 +73,19 @@ impl From<Ipv6Addr> for Key {
 /// Each form puts the addresses of many clients into one /64, or gives a /48 to one client. So a key
 /// of the first 64 bits alone would charge one client for others, or give one client 65,536 keys.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let at = |shift: u32| Some(Ipv4Addr::from_bits((address.to_bits() >> shift) as u32));
-    match address.segments() {
+    let bits = address.to_bits();
+    let v4_bits = match address.segments() {
         // The unspecified address and the loopback address (RFC 4291, sections 2.5.2 and 2.5.3).
-        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => return None,
         // Mapped and compatible addresses (RFC 4291, section 2.5.5).
-        [0, 0, 0, 0, 0, 0 | 0xffff, ..] => at(0),
+        [0, 0, 0, 0, 0, 0 | 0xffff, ..] => bits as u32,
         // The prefix of NAT64 (RFC 6052, section 2.1).
-        [0x64, 0xff9b, 0, 0, 0, 0, ..] => at(0),
+        [0x64, 0xff9b, 0, 0, 0, 0, ..] => bits as u32,
         // 6to4 (RFC 3056, section 2).
-        [0x2002, ..] => at(80),
+        [0x2002, ..] => (bits >> 80) as u32,
         // Teredo (RFC 4380, section 4) inverts the bits of the client's address.
-        [0x2001, 0, ..] => at(0).map(|inverted| !inverted),
-        _ => None,
-    }
+        [0x2001, 0, ..] => !(bits as u32),
+        _ => return None,
+    };
+    Some(Ipv4Addr::from_bits(v4_bits))
 }

@@ -54,22 +54,19 @@ pub(super) fn reveal(kind: u8, bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt:
 
 fn text(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Ok(text) = str::from_utf8(bytes) else { return hex("bytes:", bytes, f) };
-    match needs_quotes(text) {
-        true => write!(f, "{text:?}"),
-        false => f.write_str(text),
-    }
+    if needs_quotes(text) { write!(f, "{text:?}") } else { f.write_str(text) }
 }
 
 /// Returns whether a text would look like another key, or has characters that are not visible.
 fn needs_quotes(text: &str) -> bool {
-    let is_escaped = |character: char| character != '\'' && character.escape_debug().len() > 1;
-    let is_number = || text.parse::<i128>().is_ok() || text.parse::<u128>().is_ok();
     text.is_empty()
         || text == "anonymous"
         || text.trim() != text
         || ["#", "digest:", "bytes:"].iter().any(|prefix| text.starts_with(prefix))
-        || text.contains(|character| matches!(character, ',' | '(' | ')') || is_escaped(character))
-        || is_number()
+        || text.contains([',', '(', ')'])
+        || text.contains(|it: char| it != '\'' && it.escape_debug().len() > 1)
+        || text.parse::<i128>().is_ok()
+        || text.parse::<u128>().is_ok()
         || text.parse::<IpAddr>().is_ok()
 }
 

@@ -69,8 +69,7 @@ impl Key {
     pub const ANONYMOUS: Self = Self::marker(Kind::Anonymous);
 
     /// Creates a key from bytes of any length.
-    #[must_use]
-    pub fn new(bytes: &[u8]) -> Self {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
         match bytes {
             // Keys that are not made from bytes begin with a zero byte. A text must not equal one.
             [0, ..] => Self::of(Kind::Digest, &fixed_digest(bytes)),
@@ -101,9 +100,9 @@ impl Key {
     /// ```
     #[must_use]
     pub fn from_name(name: &str) -> Self {
-        let blank = |character: char| character.is_whitespace() || character.is_control();
+        let name = name.trim_matches(|it: char| it.is_whitespace() || it.is_control());
         // Lower case first, because the upper case of `ẞ` is `ẞ`, and the upper case of `ß` is `SS`.
-        let lower = name.trim_matches(blank).chars().flat_map(char::to_lowercase);
+        let lower = name.chars().flat_map(char::to_lowercase);
         let folded: String =
             lower.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
         Self::new(folded.as_bytes())
@@ -152,7 +151,7 @@ impl Key {
     /// assert!(!format!("{key:?}").contains("alice"));
     /// ```
     #[must_use]
-    pub fn display_revealed(&self) -> RevealedKey<'_> {
+    pub fn display_revealed(&self) -> impl fmt::Display + fmt::Debug + use<'_> {
         RevealedKey(self)
     }
 
@@ -211,9 +210,10 @@ impl Key {
                 text.extend_from_slice(&tag.get().to_le_bytes());
             }
         }
-        let key = match text.len() <= Self::MAX_PLAIN_BYTES {
-            true => Self::of(Kind::Plain, &text),
-            false => Self::of(Kind::Pair, &fixed_digest(&text)),
+        let key = if text.len() <= Self::MAX_PLAIN_BYTES {
+            Self::of(Kind::Plain, &text)
+        } else {
+            Self::of(Kind::Pair, &fixed_digest(&text))
         };
         Self { tag: parts.iter().find_map(|part| part.tag), ..key }
     }
@@ -256,8 +256,7 @@ impl fmt::Debug for Key {
 }
 
 /// The readable form of a [`Key`]. [`Key::display_revealed`] creates it.
-#[derive(Clone, Copy)]
-pub struct RevealedKey<'k>(&'k Key);
+struct RevealedKey<'k>(&'k Key);
 
 impl fmt::Display for RevealedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,5 +10,5 @@ mod key;
 pub(crate) use self::address::{SUBSCRIBER_MASK, charged_address, charged_key};
 pub use self::{
     identity::{Identity, IntoIdentity},
-    key::{Key, RevealedKey},
+    key::Key,
 };

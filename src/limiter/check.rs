@@ -11,9 +11,14 @@ use super::Limiter;
 use crate::{
     decision::{Decision, StoreReply},
     error::{Effect, Error, ErrorKind},
-    policy::Charges,
-    remote::{Call, Step},
+    policy::{Charge, Charges},
+    quota::Quota,
+    remote::{Progress, WaitingCheck},
+    telemetry,
 };
+
+/// The part of an expiry after which the answer to a check that takes units in flight comes too late.
+const LATE_PER_EXPIRY: u32 = 8;
 
 /// The future that [`Limiter::check`](crate::Limiter::check) and
 /// [`Limiter::check_within`](crate::Limiter::check_within) return.
@@ -48,24 +53,23 @@ pub struct Check<'l, 'p> {
     limiter: &'l Limiter,
     /// The longest wait for a remote store, if the caller has one.
     within: Option<Duration>,
-    progress: Progress<'p>,
+    state: CheckState<'p>,
 }
 
-enum Progress<'p> {
+enum CheckState<'p> {
     New(Charges<'p>),
     /// In a box, so that the future of an embedded check stays small.
-    Waiting(Box<Call<'p>>),
+    Waiting(Box<WaitingCheck<'p>>),
     Done,
 }
 
 impl<'l, 'p> Check<'l, 'p> {
-    #[inline]
     pub(super) fn new(
         limiter: &'l Limiter,
         charges: Charges<'p>,
         within: Option<Duration>,
     ) -> Self {
-        Self { limiter, within, progress: Progress::New(charges) }
+        Self { limiter, within, state: CheckState::New(charges) }
     }
 }
 
@@ -75,26 +79,25 @@ impl<'p> Future for Check<'_, 'p> {
     /// # Panics
     ///
     /// Panics if it is polled again after it was ready.
-    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { limiter, within, progress } = &mut *self;
-        if let Progress::New(charges) = progress {
+        let Self { limiter, within, state } = &mut *self;
+        if let CheckState::New(charges) = state {
             match limiter.begin(charges, *within) {
-                Ok(Step::Decided(reply)) => {
+                Ok(Progress::Decided(reply)) => {
                     let decision = reply.and_then(|reply| limiter.decide(charges, reply));
-                    *progress = Progress::Done;
+                    *state = CheckState::Done;
                     return Poll::Ready(decision);
                 }
-                Ok(Step::Waits(call)) => *progress = Progress::Waiting(Box::new(call)),
+                Ok(Progress::Waits(call)) => *state = CheckState::Waiting(Box::new(call)),
                 Err(error) => {
-                    *progress = Progress::Done;
+                    *state = CheckState::Done;
                     return Poll::Ready(Err(error));
                 }
             }
         }
-        let Progress::Waiting(call) = progress else { panic!("check polled after it was ready") };
+        let CheckState::Waiting(call) = state else { panic!("check polled after it was ready") };
         let (mut charges, reply) = ready!(Pin::new(call).poll(cx));
-        *progress = Progress::Done;
+        *state = CheckState::Done;
         Poll::Ready(reply.and_then(|reply| limiter.decide(&mut charges, reply)))
     }
 }
@@ -106,28 +109,38 @@ impl Limiter {
     /// # Errors
     ///
     /// Returns an error if the charges are not [valid](Charges::validate).
-    #[inline]
     pub(crate) fn begin<'p>(
         &self,
         charges: &mut Charges<'p>,
         within: Option<Duration>,
-    ) -> Result<Step<Call<'p>>, Error> {
+    ) -> Result<Progress<WaitingCheck<'p>>, Error> {
         charges.validate()?;
         Ok(match self.0.store.acquire(charges, within) {
-            Step::Decided(reply) => Step::Decided(reply),
-            Step::Waits(call) => Step::Waits(self.guard(call)),
+            Progress::Decided(reply) => Progress::Decided(reply),
+            Progress::Waits(call) => Progress::Waits(self.guard(call)),
         })
     }
 
+    /// Wraps a check that takes units in flight, so that they are not lost if its caller stops waiting or is late.
+    fn guard<'p>(&self, call: WaitingCheck<'p>) -> WaitingCheck<'p> {
+        let quotas = call.charges().iter().map(Charge::quota);
+        match quotas.filter(|quota| quota.is_concurrent()).map(Quota::window).min() {
+            None => call,
+            Some(expiry) => {
+                let latest = expiry / LATE_PER_EXPIRY;
+                WaitingCheck::boxed(self.clone().check_in_time(call.into_owned(), latest))
+            }
+        }
+    }
+
     /// Makes the decision of a check, which takes the charges, and reports it.
-    #[inline]
     pub(super) fn decide<'p>(
         &self,
         charges: &mut Charges<'p>,
         reply: StoreReply,
     ) -> Result<Decision<'p>, Error> {
         let decision = Decision::new(charges, reply)?;
-        self.0.report(&decision);
+        telemetry::record_decision(&decision, || None);
         Ok(decision)
     }
 
@@ -138,9 +151,9 @@ impl Limiter {
     /// Returns an error if the store cannot answer, or if the charges are not valid.
     pub(super) async fn acquire(&self, charges: &Charges<'_>) -> Result<StoreReply, Error> {
         let call = match self.begin(&mut charges.clone(), None)? {
-            Step::Decided(reply) => return reply,
+            Progress::Decided(reply) => return reply,
             // In a box, because many requests may wait for their turn, each with this future.
-            Step::Waits(call) => Box::new(call),
+            Progress::Waits(call) => Box::new(call),
         };
         call.await.1
     }
@@ -154,8 +167,8 @@ impl Limiter {
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         match self.begin(&mut charges, None)? {
-            Step::Decided(reply) => self.decide(&mut charges, reply?),
-            Step::Waits(_) => {
+            Progress::Decided(reply) => self.decide(&mut charges, reply?),
+            Progress::Waits(_) => {
                 let message = "the store says that it is embedded, but its answer is not ready";
                 Err(Error::new(ErrorKind::Protocol, message).with_effect(Effect::Unknown))
             }
@@ -165,8 +178,7 @@ impl Limiter {
 
 impl fmt::Debug for Check<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let charges =
-            if let Progress::New(charges) = &self.progress { Some(charges) } else { None };
+        let charges = if let CheckState::New(charges) = &self.state { Some(charges) } else { None };
         f.debug_struct("Check").field("charges", &charges).finish_non_exhaustive()
     }
 }

@@ -7,14 +7,10 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     Limiter,
     queue::{MAX_WITHIN, require_timer},
-    trials::RepeatedCheck,
+    repeated_check::RepeatedCheck,
     until_ready::{MIN_POLL, wait_of},
 };
-use crate::{
-    decision::Decision,
-    error::Error,
-    policy::{Charge, Charges},
-};
+use crate::{decision::Decision, error::Error, policy::Charges};
 
 /// The time by which a turn may come late because of timers and the way to the store, beside an eighth of the
 /// longest delay. A request that waits is not denied for it.
@@ -94,14 +90,11 @@ impl<'p> RepeatedCheck<'_, 'p> {
     /// Returns the position of the first charge for whose key others wait. Charges that are never refused
     /// need no turn, and neither does a check that can never pass.
     fn first_awaited(&self) -> Option<usize> {
-        let can_bind = |charge: &Charge<'_>| charge.is_live() && charge.cost() > 0;
-        let is_awaited =
-            |charge: &Charge<'_>| can_bind(charge) && self.limiter.0.queue.is_awaited(charge);
-        let never_passes =
-            |charge: &Charge<'_>| charge.is_live() && charge.cost() > charge.quota().capacity();
-        let charges = self.charges();
-        let position = charges.iter().position(is_awaited)?;
-        (!charges.iter().any(never_passes)).then_some(position)
+        let position = self.charges().iter().position(|charge| {
+            charge.is_live() && charge.cost() > 0 && self.limiter.0.queue.is_awaited(charge)
+        })?;
+        let mut live = self.charges().iter().filter(|charge| charge.is_live());
+        live.all(|charge| charge.cost() <= charge.quota().capacity()).then_some(position)
     }
 
     /// Decides the check once. It is final if it can be repeated only after `end`. Under a concurrency limit,

@@ -1,4 +1,4 @@
-//! The log of the units in flight: those that permits hold, and those that were released and wait to be sent to
+//! The log of the units in flight: those that are held, and those that were released and wait to be sent to
 //! a remote store.
 
 use std::{
@@ -22,9 +22,9 @@ use crate::{
 const RENEWALS_PER_EXPIRY: u32 = 4;
 /// The most lines in a request that releases.
 const MAX_BATCH: usize = 256;
-/// The most permits and lines that are looked at while the log is locked.
+/// The most entries and lines that are looked at while the log is locked.
 const MAX_LOOKED_AT: usize = 1_024;
-/// The longest time until a permit is looked at again: the expiry of its policy may become shorter.
+/// The longest time until held units are looked at again: the expiry of its policy may become shorter.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// The most lines that wait. The units of further ones are free when they expire.
 const MAX_WAITING: usize = 100_000;
@@ -42,9 +42,9 @@ pub(super) struct UnitsInFlight {
 
 #[derive(Debug, Default)]
 struct Log {
-    permits: BTreeMap<PermitId, Held>,
-    next_id: PermitId,
-    /// The time of the last round of the keeper, which makes no rounds while there are no permits. New permits are
+    held: BTreeMap<HeldId, Held>,
+    next_id: HeldId,
+    /// The time of the last round of the keeper, which makes no rounds while no units are held. New ones are
     /// dated with it, because reading the clock costs as much as half a check in memory (`benches/check.rs`, in
     /// flight).
     round: Option<Instant>,
@@ -58,7 +58,7 @@ struct Released {
     free_at: Instant,
 }
 
-/// The units of a permit.
+/// The units that one check holds.
 #[derive(Debug)]
 struct Held {
     receipt: Receipt,
@@ -77,19 +77,19 @@ pub(super) struct Batch {
     free_at: Vec<Instant>,
 }
 
-/// The number of a permit, which no other permit of the limiter has.
-pub(super) type PermitId = u64;
+/// The number of held units, which no others of the limiter have.
+pub(super) type HeldId = u64;
 
-/// A permit to renew.
+/// Held units to renew.
 #[derive(Debug)]
-pub(super) struct DuePermit {
-    pub(super) id: PermitId,
+pub(super) struct DueUnits {
+    pub(super) id: HeldId,
     pub(super) charges: Charges<'static>,
 }
 
 impl UnitsInFlight {
     /// Adds the receipt of units in flight.
-    pub(super) fn hold(&self, receipt: Receipt) -> PermitId {
+    pub(super) fn hold(&self, receipt: Receipt) -> HeldId {
         let mut log = self.log.lock();
         if log.round.is_none() {
             self.wakes_renewals.notify_one();
@@ -97,44 +97,44 @@ impl UnitsInFlight {
         let since = *log.round.get_or_insert_with(Instant::now);
         let id = log.next_id;
         log.next_id += 1;
-        log.permits.insert(id, Held { receipt, since, next_look: since, is_renewing: false });
+        log.held.insert(id, Held { receipt, since, next_look: since, is_renewing: false });
         id
     }
 
-    /// Removes the receipt of a permit, which has ended.
-    pub(super) fn end(&self, id: PermitId) -> Option<Receipt> {
-        Some(self.log.lock().permits.remove(&id)?.receipt)
+    /// Removes the receipt of units that are held no longer.
+    pub(super) fn end(&self, id: HeldId) -> Option<Receipt> {
+        Some(self.log.lock().held.remove(&id)?.receipt)
     }
 
-    /// Begins a round of the keeper. Returns its time, or `None` if there are no permits.
+    /// Begins a round of the keeper. Returns its time, or `None` if no units are held.
     pub(super) fn begin_round(&self) -> Option<Instant> {
         let mut log = self.log.lock();
-        log.round = (!log.permits.is_empty()).then(Instant::now);
+        log.round = (!log.held.is_empty()).then(Instant::now);
         log.round
     }
 
-    /// Takes the permits to renew in this round, among some permits from number `next` on. Moves `next` behind them, or
-    /// sets it to `None` at the end.
-    pub(super) fn take_due(&self, round: Instant, next: &mut Option<PermitId>) -> Vec<DuePermit> {
+    /// Takes the units to renew in this round, among some from number `next` on. Moves `next` behind them, or sets
+    /// it to `None` at the end.
+    pub(super) fn take_due(&self, round: Instant, next: &mut Option<HeldId>) -> Vec<DueUnits> {
         let Some(first) = next.take() else { return Vec::new() };
         let mut log = self.log.lock();
-        let mut permits = log.permits.range_mut(first..);
-        let some = permits.by_ref().take(MAX_LOOKED_AT);
+        let mut rest = log.held.range_mut(first..);
+        let some = rest.by_ref().take(MAX_LOOKED_AT);
         let due = some.filter_map(|(id, held)| held.begin_renewal(*id, round)).collect();
-        *next = permits.next().map(|(id, _)| *id);
+        *next = rest.next().map(|(id, _)| *id);
         due
     }
 
-    /// Ends the renewal of a permit with the new receipt, if it has one. Returns the receipt of the units to release:
-    /// the old one, or the new one if the permit has ended meanwhile.
+    /// Ends the renewal of units with the new receipt, if there is one. Returns the receipt of the units to release:
+    /// the old one, or the new one if the units are held no longer.
     pub(super) fn end_renewal(
         &self,
-        id: PermitId,
+        id: HeldId,
         asked_at: Instant,
         renewed: Option<Receipt>,
     ) -> Option<Receipt> {
         let mut log = self.log.lock();
-        let Some(held) = log.permits.get_mut(&id) else { return renewed };
+        let Some(held) = log.held.get_mut(&id) else { return renewed };
         held.is_renewing = false;
         let old = mem::replace(&mut held.receipt, renewed?);
         (held.since, held.next_look) = (asked_at, asked_at);
@@ -147,8 +147,8 @@ impl UnitsInFlight {
         if log.released.is_empty() {
             self.wakes_releases.notify_one();
         }
-        let (now, room) = (Instant::now(), MAX_WAITING.saturating_sub(log.released.len()));
-        log.released.extend(receipt.into_lines().take(room).map(|line| {
+        let now = Instant::now();
+        log.wait_to_be_sent(receipt.into_lines().map(|line| {
             let free_at = now + line.charge.quota_in_force().window();
             Released { line, free_at }
         }));
@@ -190,10 +190,17 @@ impl UnitsInFlight {
 
     /// Puts back lines that the store has certainly not refunded, behind the others.
     pub(super) fn put_back(&self, Batch { receipt, free_at }: Batch) {
-        let mut log = self.log.lock();
-        let room = MAX_WAITING.saturating_sub(log.released.len());
-        let lines = receipt.into_lines().zip(free_at).take(room);
-        log.released.extend(lines.map(|(line, free_at)| Released { line, free_at }));
+        let lines = receipt.into_lines().zip(free_at);
+        let released = lines.map(|(line, free_at)| Released { line, free_at });
+        self.log.lock().wait_to_be_sent(released);
+    }
+}
+
+impl Log {
+    /// Adds lines to those that wait to be sent, as far as there is room.
+    fn wait_to_be_sent(&mut self, lines: impl Iterator<Item = Released>) {
+        let room = MAX_WAITING.saturating_sub(self.released.len());
+        self.released.extend(lines.take(room));
     }
 }
 
@@ -202,14 +209,14 @@ impl Held {
     /// admitted them. A policy may have become a rate meanwhile, whose units are not renewed.
     ///
     /// A renewal that fails is tried again after a sixteenth of the expiry.
-    fn begin_renewal(&mut self, id: PermitId, now: Instant) -> Option<DuePermit> {
+    fn begin_renewal(&mut self, id: HeldId, now: Instant) -> Option<DueUnits> {
         if self.is_renewing || now < self.next_look {
             return None;
         }
         self.next_look = now + LOOK_AGAIN_AFTER;
-        let in_force = |line: &ReceiptLine| line.charge.quota_in_force();
-        let lines = self.receipt.lines().iter().filter(|line| in_force(line).is_concurrent());
-        let expiry = lines.clone().map(|line| in_force(line).window()).min()?;
+        let lines = self.receipt.lines().iter();
+        let in_flight = lines.filter(|line| line.charge.quota_in_force().is_concurrent());
+        let expiry = in_flight.clone().map(|line| line.charge.quota_in_force().window()).min()?;
         let is_local = self.receipt.source == Source::Fallback;
         let renewals = if is_local { 4 * RENEWALS_PER_EXPIRY } else { RENEWALS_PER_EXPIRY };
         let due_at = self.since + expiry / renewals;
@@ -217,10 +224,10 @@ impl Held {
             self.next_look = self.next_look.min(due_at);
             return None;
         }
-        let charges = lines.map(renewal).collect();
+        let charges = in_flight.map(renewal).collect();
         self.next_look = now + expiry / (4 * RENEWALS_PER_EXPIRY);
         self.is_renewing = true;
-        Some(DuePermit { id, charges })
+        Some(DueUnits { id, charges })
     }
 }
 
@@ -302,10 +309,10 @@ mod tests {
         units.hold(Receipt::new(Timestamp::default(), Source::Shared, [line]));
         let mut attempts = Vec::new();
         for millis in 0..8_000 {
-            let round = units.begin_round().expect("a permit");
-            for permit in units.take_due(round, &mut Some(0)) {
+            let round = units.begin_round().expect("held units");
+            for due in units.take_due(round, &mut Some(0)) {
                 attempts.push(millis);
-                assert!(units.end_renewal(permit.id, round, None).is_none());
+                assert!(units.end_renewal(due.id, round, None).is_none());
             }
             tokio::time::advance(Duration::from_millis(1)).await;
         }

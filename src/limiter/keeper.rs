@@ -1,5 +1,5 @@
-//! The keeper: the thread that renews the permits that have reached a quarter of their expiry, and sends the
-//! releases of a remote store. It starts with the first permit or release of a limiter, and ends with the limiter.
+//! The keeper: the thread that renews the units in flight that have reached a quarter of their expiry, and sends the
+//! releases of a remote store. It starts with the first units or release of a limiter, and ends with the limiter.
 //!
 //! It has a runtime of its own, so a unit does not expire while the program polls none of its runtimes.
 //!
@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{in_flight::DuePermit, state::LimiterState};
+use super::{Limiter, in_flight::DueUnits, limiter::LimiterState};
 use crate::{
     decision::{Allowed, Decision, Receipt, Source},
     error::{Effect, Error, ErrorKind},
@@ -26,43 +26,40 @@ use crate::{
     store::Request,
 };
 
-/// The maximum number of renewals in flight. Each renews one permit.
+/// The maximum number of renewals in flight. Each renews the units of one check.
 const MAX_RENEWALS: usize = 512;
-/// The time between two rounds in which the keeper looks for permits to renew.
+/// The time between two rounds in which the keeper looks for units to renew.
 const ROUND_INTERVAL: Duration = Quota::MIN_EXPIRY.checked_div(16).unwrap();
 /// The longest time for which the end of a limiter waits for the releases.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time between two attempts to release while the store cannot answer.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-impl LimiterState {
+impl Limiter {
     /// Starts the keeper, unless it runs.
-    pub(super) fn start_keeper(self: &Arc<Self>) {
-        if self.keeper.is_set() {
-            return;
-        }
-        let Some(running) = self.keeper.set() else { return };
-        let limiter = Arc::downgrade(self);
-        let wakes_renewals = Arc::clone(&self.units.wakes_renewals);
-        let wakes_releases = Arc::clone(&self.units.wakes_releases);
+    pub(super) fn start_keeper(&self) {
+        let Some(running) = self.0.keeper.set() else { return };
+        let limiter = Arc::downgrade(&self.0);
+        let wakes_renewals = Arc::clone(&self.0.units.wakes_renewals);
+        let wakes_releases = Arc::clone(&self.0.units.wakes_releases);
         run_on_own_thread(async move {
             let _running = running;
             tokio::spawn(send_releases(limiter.clone(), wakes_releases));
-            renew_permits(limiter, wakes_renewals).await;
+            renew_all(limiter, wakes_renewals).await;
         });
     }
 
     /// Releases the units of a receipt, all of which are in flight. Units of an embedded store are free at
     /// once.
-    pub(super) fn release(self: &Arc<Self>, receipt: Receipt) {
-        if self.store.release_now(&receipt) {
+    pub(super) fn release(&self, receipt: Receipt) {
+        if self.0.store.release_now(&receipt) {
             return;
         }
         if receipt.source == Source::Fallback {
             // The fallback answers at once.
-            drop(self.store.call(Request::Refund(&receipt)));
+            drop(self.0.store.call(Request::Refund(&receipt)));
         } else {
-            self.units.release(receipt);
+            self.0.units.release(receipt);
             self.start_keeper();
         }
     }
@@ -71,7 +68,7 @@ impl LimiterState {
     /// [`CLOSE_TIMEOUT`]: the store may never answer.
     pub(super) async fn send_all_released(&self) -> Result<(), Error> {
         let all = async {
-            while self.send_released().await? {}
+            while self.0.send_released().await? {}
             Ok(())
         };
         if runtime_with_timer().is_none() {
@@ -81,7 +78,9 @@ impl LimiterState {
             Err(Error::new(ErrorKind::Deadline, "the store has not released all units"))
         })
     }
+}
 
+impl LimiterState {
     /// Sends releases that wait, in one request. Returns false if there are none.
     ///
     /// Without an answer, the units may have been released. They are not released again, because by then another
@@ -118,9 +117,10 @@ async fn send_releases(limiter: Weak<LimiterState>, wakes: Arc<Notify>) {
     }
 }
 
-/// Renews permits until the limiter ends.
-async fn renew_permits(limiter: Weak<LimiterState>, wakes: Arc<Notify>) {
-    let (mut tasks, places) = (JoinSet::new(), Arc::new(Semaphore::new(MAX_RENEWALS)));
+/// Renews units until the limiter ends.
+async fn renew_all(limiter: Weak<LimiterState>, wakes: Arc<Notify>) {
+    let mut tasks = JoinSet::new();
+    let places = Arc::new(Semaphore::new(MAX_RENEWALS));
     while let Some(state) = limiter.upgrade() {
         let Some(round) = state.units.begin_round() else {
             drop(state);
@@ -130,12 +130,8 @@ async fn renew_permits(limiter: Weak<LimiterState>, wakes: Arc<Notify>) {
         while tasks.try_join_next().is_some() {}
         let mut next = Some(0);
         while next.is_some() {
-            for permit in state.units.take_due(round, &mut next) {
-                let (limiter, places) = (limiter.clone(), Arc::clone(&places));
-                tasks.spawn(async move {
-                    let _place = places.acquire().await;
-                    renew(limiter, permit).await;
-                });
+            for due in state.units.take_due(round, &mut next) {
+                tasks.spawn(renew(limiter.clone(), due, Arc::clone(&places)));
             }
         }
         drop(state);
@@ -143,19 +139,21 @@ async fn renew_permits(limiter: Weak<LimiterState>, wakes: Arc<Notify>) {
     }
 }
 
-/// Charges the units of a permit again, and then releases the old ones. If the store cannot answer, the next
+/// Waits for a place, charges units again, and then releases the old ones. If the store cannot answer, a later
 /// round tries again.
-async fn renew(limiter: Weak<LimiterState>, DuePermit { id, charges }: DuePermit) {
-    let Some(state) = limiter.upgrade() else { return };
+async fn renew(weak: Weak<LimiterState>, due: DueUnits, places: Arc<Semaphore>) {
+    let _place = places.acquire().await;
+    let DueUnits { id, charges } = due;
+    let Some(state) = weak.upgrade() else { return };
     let asked_at = Instant::now();
     let answer = state.store.call_in_background(Request::Force(&charges));
     drop(state);
     let reply = answer.await;
-    let Some(state) = limiter.upgrade() else { return };
+    let Some(limiter) = weak.upgrade().map(Limiter) else { return };
     let renewed = reply.and_then(|reply| Decision::forced(charges, reply));
-    let renewed = renewed.ok().map(Allowed::into_receipt);
-    if let Some(receipt) = state.units.end_renewal(id, asked_at, renewed) {
-        state.release(receipt);
+    let receipt = renewed.ok().map(Allowed::into_receipt);
+    if let Some(released) = limiter.0.units.end_renewal(id, asked_at, receipt) {
+        limiter.release(released);
     }
 }
 

@@ -1,21 +1,23 @@
-//! The limiter.
+//! The limiter, the state that its clones share, and its store.
 
-use std::{sync::Arc, time::Duration};
+use std::{any::Any, sync::Arc, time::Duration};
 
 use super::{
     check::Check,
-    permit::Permit,
+    held::HeldUnits,
+    in_flight::UnitsInFlight,
+    queue::Queue,
     reservation::{Reservation, Reserved},
-    state::{LimiterState, LimiterStore},
 };
 use crate::{
     decision::{Allowed, Decision, Receipt, StoreReply},
     error::Error,
     memory::{MemoryConfig, MemoryStore},
-    policy::{Charges, OnFailure},
+    policy::{Charge, Charges, OnFailure},
     quota::Quota,
-    remote::Resilience,
-    store::{Request, Status, Store},
+    remote::{Pipeline, Progress, Resilience, WaitingCheck},
+    runtime::RunningFlag,
+    store::{Answer, NodeId, Request, Status, Store},
     telemetry,
 };
 
@@ -63,7 +65,12 @@ impl Limiter {
     #[must_use]
     pub fn with_resilience(store: impl Store, resilience: Resilience) -> Self {
         telemetry::describe();
-        Self(Arc::new(LimiterState::new(LimiterStore::new(store, resilience))))
+        Self(Arc::new(LimiterState {
+            store: LimiterStore::new(store, resilience),
+            queue: Queue::default(),
+            units: UnitsInFlight::default(),
+            keeper: RunningFlag::default(),
+        }))
     }
 
     /// Creates a limiter for this process alone, over a [`MemoryStore`] of the default size.
@@ -102,7 +109,6 @@ impl Limiter {
     /// the quota of a charge, or if the store cannot answer and either a charge says
     /// [`OnFailure::Deny`] or the limiter has no
     /// [fallback](crate::Resilience::fallback). An embedded store can always answer.
-    #[inline]
     pub fn check<'l, 'p>(&'l self, charges: impl Into<Charges<'p>>) -> Check<'l, 'p> {
         Check::new(self, charges.into(), None)
     }
@@ -230,7 +236,7 @@ impl Limiter {
     /// Turns the [`Receipt`] of a [`check`](Self::check) into a reservation, which can refund or settle
     /// the units.
     pub fn hold(&self, receipt: Receipt) -> Reservation {
-        Reservation::new(&self.0, receipt)
+        Reservation::new(self, receipt)
     }
 
     /// Forgets what the keys of these charges have spent under their policies, and lifts their
@@ -315,7 +321,7 @@ impl Limiter {
     ///
     /// Returns an error if the store cannot answer. The units come back by themselves then.
     pub async fn close(&self) -> Result<(), Error> {
-        let released = self.0.send_all_released().await;
+        let released = self.send_all_released().await;
         self.0.store.close().await.and(released)
     }
 
@@ -363,7 +369,7 @@ impl Limiter {
     ) -> Result<Allowed<'p>, Error> {
         let charges = charges.into();
         charges.validate()?;
-        let reply = self.0.force(&charges).await?;
+        let reply = self.force(&charges).await?;
         Decision::forced(charges, reply)
     }
 
@@ -445,17 +451,134 @@ impl Limiter {
         Ok(reply.found_keys())
     }
 
-    /// Returns a guard of the units that an admitted check holds in flight, if there are any.
-    pub(crate) fn permit(&self, decision: &Decision<'_>) -> Option<Permit> {
-        decision.in_flight().map(|receipt| Permit::new(&self.0, receipt))
+    /// Returns the units that an admitted check holds in flight, if there are any.
+    pub(crate) fn held_units(&self, decision: &Decision<'_>) -> Option<HeldUnits> {
+        decision.in_flight().map(|receipt| self.hold_in_flight(receipt))
     }
 
     pub(crate) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {
-        self.0.refund(receipt).await
+        self.0.store.call(Request::Refund(receipt)).await
+    }
+
+    /// Charges beyond the limit.
+    pub(super) async fn force(&self, charges: &[Charge<'_>]) -> Result<StoreReply, Error> {
+        self.0.store.call(Request::Force(charges)).await
     }
 
     /// Returns the description of the store and of the stages around it.
     pub(crate) fn description(&self) -> String {
         self.0.store.description()
+    }
+}
+
+/// The state that a limiter and its clones share.
+#[derive(Debug)]
+pub(super) struct LimiterState {
+    pub(super) store: LimiterStore,
+    pub(super) queue: Queue,
+    pub(super) units: UnitsInFlight,
+    /// Set while the thread runs that renews and releases units in flight.
+    pub(super) keeper: RunningFlag,
+}
+
+/// The store of a limiter.
+///
+/// The memory store is not behind a pointer, so that the compiler knows which code a check runs
+/// (`benches/check.rs`).
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "each limiter has one, on the heap")]
+pub(super) enum LimiterStore {
+    Memory(MemoryStore),
+    /// Another store. It has no protection if it is embedded.
+    Other(Pipeline),
+}
+
+impl LimiterStore {
+    pub(super) fn new(store: impl Store, resilience: Resilience) -> Self {
+        let mut store = Some(store);
+        let memory = (&mut store as &mut dyn Any).downcast_mut::<Option<MemoryStore>>();
+        if let Some(memory) = memory.and_then(Option::take) {
+            return Self::Memory(memory);
+        }
+        let store = store.expect("a store that is not a memory store");
+        let is_embedded = store.traits().is_embedded;
+        Self::Other(Pipeline::new(store, if is_embedded { Resilience::none() } else { resilience }))
+    }
+
+    pub(super) fn is_embedded(&self) -> bool {
+        match self {
+            Self::Memory(_) => true,
+            Self::Other(pipeline) => pipeline.is_embedded(),
+        }
+    }
+
+    pub(super) fn description(&self) -> String {
+        match self {
+            Self::Memory(store) => store.description(),
+            Self::Other(pipeline) => pipeline.description(),
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Self::Memory(store) => store.status(),
+            Self::Other(pipeline) => pipeline.status(),
+        }
+    }
+
+    /// Begins a check, which waits no longer than `within` for a remote store.
+    pub(super) fn acquire<'p>(
+        &self,
+        charges: &mut Charges<'p>,
+        within: Option<Duration>,
+    ) -> Progress<WaitingCheck<'p>> {
+        match self {
+            Self::Memory(store) => Progress::Decided(Ok(store.acquire(charges))),
+            Self::Other(pipeline) => pipeline.acquire(charges, within),
+        }
+    }
+
+    /// Executes a request that is not a check.
+    pub(super) fn call(&self, request: Request<'_>) -> Answer {
+        match self {
+            Self::Memory(store) => store.call(request, None),
+            Self::Other(pipeline) => pipeline.call(request),
+        }
+    }
+
+    /// Returns the node that a charge depends on.
+    pub(super) fn node(&self, charge: &Charge<'_>) -> NodeId {
+        match self {
+            Self::Memory(_) => NodeId::ONLY,
+            Self::Other(pipeline) => pipeline.node(charge),
+        }
+    }
+
+    /// Executes a request of the keeper, for which no caller waits.
+    pub(super) fn call_in_background(&self, request: Request<'_>) -> Answer {
+        match self {
+            Self::Memory(_) => self.call(request),
+            Self::Other(pipeline) => pipeline.call_in_background(request),
+        }
+    }
+
+    /// Releases the units in flight of a receipt, if the store is embedded. Returns whether it is.
+    pub(super) fn release_now(&self, receipt: &Receipt) -> bool {
+        match self {
+            Self::Memory(store) => store.release(receipt),
+            Self::Other(pipeline) if pipeline.is_embedded() => {
+                drop(pipeline.call(Request::Refund(receipt)));
+            }
+            Self::Other(_) => return false,
+        }
+        true
+    }
+
+    /// Refunds the leased units to the store, and leases no more.
+    pub(super) async fn close(&self) -> Result<(), Error> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Other(pipeline) => pipeline.close().await,
+        }
     }
 }

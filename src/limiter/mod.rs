@@ -2,18 +2,17 @@
 
 mod check;
 mod delay;
+mod held;
 mod in_flight;
 mod keeper;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod limiter;
-mod permit;
 mod queue;
+mod repeated_check;
 mod reservation;
-mod state;
-mod trials;
 mod until_ready;
 
-pub(crate) use self::permit::Permit;
+pub(crate) use self::held::HeldUnits;
 pub use self::{
     check::Check,
     limiter::Limiter,

@@ -96,9 +96,9 @@ impl Queue {
         for charge in charges {
             // A shadow is not refused, and a cost over the capacity is denied at once.
             let waits = charge.is_live() && charge.cost() <= charge.quota().capacity();
-            let (id, cost) = (id(charge), if waits { charge.cost() } else { 0 });
-            let queue = waiting.queues.entry(id).or_default();
-            if queue.enter(ticket, cost, &turn) {
+            let units = if waits { charge.cost() } else { 0 };
+            let id = id(charge);
+            if waiting.queues.entry(id).or_default().enter(ticket, units, &turn) {
                 ids.push(id);
             }
         }
@@ -136,17 +136,17 @@ fn id(charge: &Charge<'_>) -> KeyQueueId {
 }
 
 impl KeyQueue {
-    /// Adds a task that waits for `cost` units. Returns `false` if it has a place already, which then stands
+    /// Adds a task that waits for `units`. Returns `false` if it has a place already, which then stands
     /// for these units too.
-    fn enter(&mut self, ticket: Ticket, cost: u64, turn: &Arc<Notify>) -> bool {
+    fn enter(&mut self, ticket: Ticket, units: u64, turn: &Arc<Notify>) -> bool {
         let index = self.places.partition_point(|place| place.ticket < ticket);
         match self.places.get_mut(index).filter(|place| place.ticket == ticket) {
             Some(place) => {
-                place.units = place.units.saturating_add(cost);
+                place.units = place.units.saturating_add(units);
                 false
             }
             None => {
-                let place = Place { ticket, units: cost, turn: Arc::clone(turn) };
+                let place = Place { ticket, units, turn: Arc::clone(turn) };
                 self.places.insert(index, place);
                 true
             }
@@ -188,8 +188,8 @@ impl Turn<'_> {
 
     fn is_first(&self) -> bool {
         let waiting = self.queue.lock();
-        let first = |id| waiting.queues.get(id).and_then(|queue| queue.places.front());
-        self.ids.iter().all(|id| first(id).is_none_or(|place| place.ticket == self.ticket))
+        let mut first = self.ids.iter().filter_map(|id| waiting.queues.get(id)?.places.front());
+        first.all(|place| place.ticket == self.ticket)
     }
 }
 

@@ -1,8 +1,6 @@
 //! A reservation of units, until the cost of the work is known.
 
-use std::sync::Arc;
-
-use super::{keeper::was_not_sent, permit::Permit, state::LimiterState};
+use super::{Limiter, held::HeldUnits, keeper::was_not_sent};
 use crate::{
     decision::{Denied, Receipt},
     error::Error,
@@ -77,21 +75,21 @@ pub enum Reserved<'p> {
 #[derive(Debug)]
 #[must_use = "dropping a reservation keeps the charge, and releases units in flight"]
 pub struct Reservation {
-    limiter: Arc<LimiterState>,
+    limiter: Limiter,
     receipt: Receipt,
-    /// The guard of the units in flight, if there are any. It has their newest receipt.
-    permit: Option<Permit>,
+    /// The units in flight, if there are any, with their newest receipt.
+    held: Option<HeldUnits>,
 }
 
 impl Reservation {
-    pub(super) fn new(limiter: &Arc<LimiterState>, receipt: Receipt) -> Self {
-        let permit = receipt.in_flight().map(|in_flight| Permit::new(limiter, in_flight));
-        Self { limiter: Arc::clone(limiter), receipt, permit }
+    pub(super) fn new(limiter: &Limiter, receipt: Receipt) -> Self {
+        let held = receipt.in_flight().map(|in_flight| limiter.hold_in_flight(in_flight));
+        Self { limiter: limiter.clone(), receipt, held }
     }
 
     /// Returns whether the store is embedded, so that settling is ready at once.
     pub(crate) fn is_embedded(&self) -> bool {
-        self.limiter.store.is_embedded()
+        self.limiter.0.store.is_embedded()
     }
 
     /// Returns the receipt of the charges, as they were made. Units in flight are renewed later under other
@@ -113,7 +111,7 @@ impl Reservation {
     /// again.
     pub async fn refund(self) -> Result<u64, Error> {
         let (refund, _) = self.receipt.without_in_flight().settle(0);
-        self.limiter.refund_both(refund, self.permit).await
+        self.limiter.refund_both(refund, self.held).await
     }
 
     /// Changes the cost of every charge of the [receipt](Self::receipt) to `units`: refunds the rest,
@@ -131,7 +129,7 @@ impl Reservation {
     pub async fn settle(self, units: u64) -> Result<(), Error> {
         let (refund, additional) = self.receipt.without_in_flight().settle(units);
         // Charged first, a bucket could reach its largest debt, at which it forgets units.
-        let refunded = self.limiter.refund_both(refund, self.permit).await.map(drop);
+        let refunded = self.limiter.refund_both(refund, self.held).await.map(drop);
         if !additional.is_empty() {
             return refunded.and(self.limiter.force(&additional).await.map(drop));
         }
@@ -139,15 +137,15 @@ impl Reservation {
     }
 }
 
-impl LimiterState {
+impl Limiter {
     /// Refunds a receipt, and the units in flight, in one request if it can be. Returns the number of units.
     async fn refund_both(
-        self: &Arc<Self>,
+        &self,
         mut refund: Receipt,
-        permit: Option<Permit>,
+        held: Option<HeldUnits>,
     ) -> Result<u64, Error> {
         let mut units = 0;
-        if let Some(released) = permit.and_then(Permit::into_receipt) {
+        if let Some(released) = held.and_then(HeldUnits::into_receipt) {
             if released.source == refund.source {
                 refund.append(released);
             } else {
@@ -162,7 +160,7 @@ impl LimiterState {
 
     /// Refunds a receipt. If the store cannot answer, the units in flight are released when it can, as if the
     /// reservation had been dropped.
-    async fn refund_one(self: &Arc<Self>, receipt: &Receipt) -> Result<u64, Error> {
+    async fn refund_one(&self, receipt: &Receipt) -> Result<u64, Error> {
         let reply = self.refund(receipt).await;
         if reply.as_ref().is_err_and(was_not_sent)
             && let Some(in_flight) = receipt.in_flight()

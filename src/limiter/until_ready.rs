@@ -7,12 +7,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::{
     Limiter,
     queue::{MAX_WITHIN, require_timer},
-    trials::RepeatedCheck,
+    repeated_check::RepeatedCheck,
 };
 use crate::{
     decision::{Decision, Denied},
     error::{Error, ErrorKind},
     policy::{Charges, OnFailure},
+    telemetry,
 };
 
 /// The first and the longest pause between two checks while the store cannot answer. An open breaker
@@ -53,11 +54,12 @@ impl Limiter {
         let turn = self.0.queue.enter(check.charges(), ticket)?;
         // Without a reply of the store, the task waits for its turn.
         if let Ok(Some(denial)) = check.denial_if_late(check.charges(), ticket, deadline).await {
-            self.0.report(&denial);
+            telemetry::record_decision(&denial, || None);
             return Ok(denial);
         }
         turn.first(deadline).await?;
-        let (mut pause, mut poll) = (MIN_PAUSE, MIN_POLL);
+        let mut pause = MIN_PAUSE;
+        let mut poll = MIN_POLL;
         let decision = loop {
             let mut pause_end = paused(deadline)?;
             while let Some(end) = pause_end {
@@ -87,7 +89,7 @@ impl Limiter {
             require_timer()?;
             sleep(wait).await;
         };
-        self.0.report(&decision);
+        telemetry::record_decision(&decision, || None);
         Ok(decision)
     }
 }

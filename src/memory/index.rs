@@ -35,7 +35,8 @@ impl Index {
     /// Records that this id is at `position`, which is at most one beyond the last. The tag of an entry that was
     /// removed may stay, because searches end at the number of entries.
     pub(super) fn put(&mut self, position: usize, id: u64) {
-        let (index, shift) = (position / 8, position % 8 * 8);
+        let index = position / 8;
+        let shift = position % 8 * 8;
         if index == self.0.len() {
             self.0.push(0);
         }

@@ -64,9 +64,9 @@ impl<'s> LockedShards<'s> {
         }
         numbers.sort_unstable();
         numbers.dedup();
-        let lock = |number| LockedShard { number, guard: store.lock(number) };
-        let shards = numbers.into_iter().map(lock).collect();
-        let mut locked = Self { store, shards, locations };
+        let shards = numbers.into_iter();
+        let shards = shards.map(|number| LockedShard { number, guard: store.lock(number) });
+        let mut locked = Self { store, shards: shards.collect(), locations };
         locked.locate();
         locked
     }

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use super::{entry_id::EntryId, index::Index, usage::Usage};
 use crate::{
     algorithm::{KeyState, MemoryBudget},
-    clock::{Clock, Timestamp},
+    clock::{Clock, Timestamp, micros_up},
     decision::Standing,
 };
 
@@ -77,7 +77,8 @@ impl MemoryShard {
 
     /// Adds an entry. The caller has made room for it.
     pub(super) fn insert(&mut self, id: EntryId, state: KeyState, usage: &Usage) -> usize {
-        let (position, before) = (self.entries.len(), self.bytes());
+        let position = self.entries.len();
+        let before = self.bytes();
         if position == self.entries.capacity() {
             // Grows in small steps, so that little memory is unused (`benches/memory.rs`).
             self.entries.reserve_exact(position / 16 + 1);
@@ -92,9 +93,9 @@ impl MemoryShard {
 
     /// Removes an entry. The last entry moves to its position.
     pub(super) fn remove(&mut self, position: usize, usage: &Usage) -> KeyState {
-        let (before, last) = (self.bytes(), self.entries.len() - 1);
+        let before = self.bytes();
         let state = self.entries.swap_remove(position).state;
-        if position < last {
+        if position < self.entries.len() {
             self.index.put(position, self.entries[position].id);
         }
         // If bytes are short, the place is freed at once.
@@ -124,7 +125,8 @@ impl MemoryShard {
     ) -> bool {
         let len = self.entries.len();
         // The new key has spent nothing yet, so it is one of the first class.
-        let (mut places, mut total) = ([0_u32; CLASSES], 1);
+        let mut places = [0_u32; CLASSES];
+        let mut total = 1;
         places[0] = 1;
         for position in sample(start, len) {
             places[self.entries[position].rank.class()] += 1;
@@ -132,14 +134,14 @@ impl MemoryShard {
         }
         let is_above_half = 2 * places[SHUT_OUT..].iter().sum::<u32>() > total;
         let candidates = sample(start, len).filter(|&at| !is_in(keep, self.entries[at].id));
-        let order = |&position: &usize| {
+        let victim = candidates.min_by_key(|&position| {
             let ShardEntry { rank, state, .. } = &self.entries[position];
             let class = rank.class();
             let is_live = now < state.expires_at();
             let is_spared = (class >= SHUT_OUT) != is_above_half;
             (is_live, is_spared, Reverse(places[class]), class, rank.checked_at())
-        };
-        let Some(victim) = candidates.min_by_key(order) else { return false };
+        });
+        let Some(victim) = victim else { return false };
         let is_live = now < self.entries[victim].state.expires_at();
         if is_live && eviction == Eviction::Expired {
             return false;
@@ -213,7 +215,8 @@ impl Rank {
         let class = match (spent, remaining) {
             (0, _) => 0,
             (_, 0) => {
-                SHUT_OUT as u64 + u64::from((u64::BITS - next_after.leading_zeros()) / WAIT_BITS)
+                let bits = u64::BITS - micros_up(next_after).leading_zeros();
+                SHUT_OUT as u64 + u64::from(bits / WAIT_BITS)
             }
             _ => (SHUT_OUT as u64).saturating_sub(u64::from(doublings) + u64::from(!reaches)),
         };
@@ -243,6 +246,8 @@ fn sample(start: usize, len: usize) -> impl Iterator<Item = usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{clock::ManualClock, quota::Algorithm};
 
@@ -267,7 +272,8 @@ mod tests {
 
     #[test]
     fn keys_that_are_shut_out_are_in_a_class_by_their_wait() {
-        let waiting = |next_after| {
+        let waiting = |micros| {
+            let next_after = Duration::from_micros(micros);
             let standing = Standing { remaining: 0, next_after, ..Standing::full(5) };
             Rank::new(&standing, Timestamp::MAX).class()
         };

@@ -88,8 +88,7 @@ impl MemoryStore {
     }
 
     /// Returns the number of keys and bytes in the store, and what it had to forget.
-    #[must_use]
-    pub fn stats(&self) -> MemoryStats {
+    pub(crate) fn stats(&self) -> MemoryStats {
         let mut stats = self.0.usage.stats();
         stats.bytes += self.0.bytes();
         stats

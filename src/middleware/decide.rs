@@ -9,21 +9,20 @@ use std::{
 };
 
 use http::{Response, request::Parts};
-use http_body::Body;
 
 use super::{
-    Decisions,
-    headers::{Headers, ResponseHeaders},
-    misuse,
-    respond::{DenialFormat, Rejection},
+    headers::Headers,
+    respond::{DenialResponse, Rejection, RejectionKind, grpc},
+    response::{Decisions, ResponseChange},
 };
 use crate::{
     decision::{Decision, Denied, StoreReply},
     error::Error,
+    key::Key,
     limiter::Limiter,
-    outcome::{BodySettlement, DenialBody, ResponseBody, Settlement},
+    outcome::{BodySettlement, DenialBody, Settlement},
     policy::{Charges, FailurePolicy},
-    remote::{Call, Step},
+    remote::{Progress, WaitingCheck},
     rule::{RequestCharges, RequestFn, ResponseHooks, Rules, route},
     telemetry::{self, Announcement, FirstRequests},
 };
@@ -49,6 +48,10 @@ pub(super) struct Decider {
 
 type OnDecision = dyn Fn(&Decision<'_>, &Parts) + Send + Sync;
 
+/// The charges that layers have made to one of the first requests, in its extensions: limiter, policy and key.
+#[derive(Debug, Clone, Default)]
+struct Charged(Vec<(usize, u64, Key)>);
+
 /// The result of [`Decider::decide`].
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(super) enum FirstStep {
@@ -65,57 +68,11 @@ pub(super) enum Admission {
     Rejected(Response<DenialBody>),
 }
 
-/// The change of a response of the inner service.
-#[derive(Default)]
-pub(super) struct ResponseChange {
-    headers: ResponseHeaders,
-    /// The decision for the extensions of the response.
-    decided: Option<Decisions>,
-    /// The charges that depend on the response, and the headers that show them. Few requests have such charges.
-    settlement: Option<Box<(Settlement, Headers)>>,
-    /// The guard of units in flight, and of what the end of the body settles.
-    at_end: Option<Box<BodySettlement>>,
-}
-
-/// A change that waits for refunds.
-pub(super) type Settling = Pin<Box<dyn Future<Output = ResponseChange> + Send>>;
-
-impl ResponseChange {
-    /// Adjusts charges by the head of the response, if some depend on it. The response waits for their refunds.
-    pub(super) fn settle<B: Body>(
-        &mut self,
-        response: Response<B>,
-    ) -> (Response<B>, Option<Settling>) {
-        let Some(settlement) = self.settlement.take() else { return (response, None) };
-        let (settlement, shown) = *settlement;
-        let Self { decided, at_end, .. } = mem::take(self);
-        let (head, body) = response.into_parts();
-        let settling = settlement.at_head(at_end, &head, &body.size_hint());
-        let settling = Box::pin(async move {
-            let (decision, at_end) = settling.await;
-            let headers = shown.for_decision(&decision);
-            let decided = decided.map(|decided| decided.with_decision(decision));
-            Self { headers, decided, settlement: None, at_end }
-        });
-        (Response::from_parts(head, body), Some(settling))
-    }
-
-    /// Changes a response. Its body holds units in flight until it has ended.
-    pub(super) fn apply<B>(self, response: Response<B>) -> Response<ResponseBody<B>> {
-        let mut response = response;
-        self.headers.add_to(response.headers_mut());
-        if let Some(decided) = self.decided {
-            decided.add_to(response.extensions_mut());
-        }
-        response.map(|body| ResponseBody::inner(body, self.at_end))
-    }
-}
-
 /// A decision that is not ready at once.
 #[expect(clippy::large_enum_variant, reason = "it is in the box of the call that waits for it")]
 pub(super) enum PendingDecision {
     /// A request to a remote store is in flight.
-    Checking { call: Call<'static>, hooks: ResponseHooks },
+    Checking { call: WaitingCheck<'static>, hooks: ResponseHooks },
     /// The request waits for its turn.
     Delayed { decision: DelayedDecision, policy: FailurePolicy, hooks: ResponseHooks },
 }
@@ -169,15 +126,15 @@ impl Decider {
         if charges.is_empty() {
             return FirstStep::Decided(Admission::Admitted(ResponseChange::default()));
         }
-        misuse::find_second_charge(&self.first_requests, &self.limiter, &charges, sum, parts);
+        self.find_second_charge(&charges, sum, parts);
         if !self.delay.is_zero() {
             return FirstStep::Pending(self.delay(charges.into_owned(), hooks));
         }
         match self.limiter.begin(&mut charges, None) {
-            Ok(Step::Decided(reply)) => {
+            Ok(Progress::Decided(reply)) => {
                 FirstStep::Decided(self.judge(charges, hooks, reply, parts))
             }
-            Ok(Step::Waits(call)) => {
+            Ok(Progress::Waits(call)) => {
                 FirstStep::Pending(PendingDecision::Checking { call: call.into_owned(), hooks })
             }
             Err(error) => FirstStep::Decided(self.fail(charges.failure_policy(), &error, parts)),
@@ -187,15 +144,43 @@ impl Decider {
     /// Starts the decision on a request that may wait.
     fn delay(&self, charges: Charges<'static>, hooks: ResponseHooks) -> PendingDecision {
         let policy = charges.failure_policy();
-        let (limiter, max) = (self.limiter.clone(), self.delay);
+        let limiter = self.limiter.clone();
+        let max = self.delay;
         let decision = Box::pin(async move { limiter.delayed(charges, max).await });
         PendingDecision::Delayed { decision, policy, hooks }
     }
 
     fn is_exempt(&self, parts: &mut Parts) -> bool {
-        let exempt = |parts: &Parts| self.exempt.iter().any(|exempt| exempt(parts));
         // The exemption of a path does not exempt other spellings, which may reach another route.
-        exempt(parts) && (!route::has_other_spelling(parts) || route::exactly(parts, exempt))
+        self.exempts(parts)
+            && (!route::has_other_spelling(parts)
+                || route::exactly(parts, |parts| self.exempts(parts)))
+    }
+
+    fn exempts(&self, parts: &Parts) -> bool {
+        self.exempt.iter().any(|exempt| exempt(parts))
+    }
+
+    /// Looks for a charge that another rule or another layer has made to the same request: shadows and trials spend
+    /// units, too. `sum` is the index of a charge that adds up the charges of two rules. After the first requests, it
+    /// reads only one atomic.
+    fn find_second_charge(&self, charges: &Charges<'_>, sum: Option<usize>, parts: &mut Parts) {
+        if self.first_requests.count().is_none() {
+            return;
+        }
+        let mut second = sum.and_then(|index| charges.get(index));
+        let charged = parts.extensions.get_or_insert_default::<Charged>();
+        for charge in charges.iter().filter(|charge| charge.cost() > 0) {
+            let line = (self.limiter.id(), charge.policy().id(), *charge.key());
+            if charged.0.contains(&line) {
+                second.get_or_insert(charge);
+            }
+            charged.0.push(line);
+        }
+        if let Some(charge) = second {
+            self.first_requests.end();
+            telemetry::charged_twice(charge.policy().name());
+        }
     }
 
     /// Decides a request with the reply of the store.
@@ -223,18 +208,19 @@ impl Decider {
         if let Decision::Denied(denied) = decision {
             return Admission::Rejected(self.deny(decision, denied, parts));
         }
-        let permit = self.limiter.permit(decision);
-        let decided = self.visible.then(|| decided(decision, parts));
-        if let Some(decided) = &decided {
-            parts.extensions.insert(decided.clone());
+        let held = self.limiter.held_units(decision);
+        let decisions = self.visible.then(|| decisions(decision, parts));
+        if let Some(decisions) = &decisions {
+            parts.extensions.insert(decisions.clone());
         }
         let settlement = (!hooks.is_empty()).then(|| {
-            let (limiter, decision) = (self.limiter.clone(), decision.clone().into_owned());
-            Box::new((Settlement { limiter, decision, hooks }, self.headers))
+            let decision = decision.clone().into_owned();
+            let settlement = Settlement { limiter: self.limiter.clone(), decision, hooks };
+            Box::new((settlement, self.headers))
         });
         let headers = self.headers.for_decision(decision);
-        let at_end = BodySettlement::of(permit);
-        Admission::Admitted(ResponseChange { headers, decided, settlement, at_end })
+        let at_end = held.map(BodySettlement::holding);
+        Admission::Admitted(ResponseChange { headers, decisions, settlement, at_end })
     }
 
     /// Admits or rejects a request that the store could not decide.
@@ -257,13 +243,58 @@ impl Decider {
         let rejection = Rejection::denied_by(denied, &self.headers, self.jitter);
         let mut response = self.denial_format.respond(rejection, parts);
         if self.visible {
-            decided(decision, parts).add_to(response.extensions_mut());
+            decisions(decision, parts).add_to(response.extensions_mut());
         }
         response
     }
 }
 
 /// Returns the decision for handlers, with the decisions of outer layers behind it.
-fn decided(decision: &Decision<'_>, parts: &Parts) -> Decisions {
+fn decisions(decision: &Decision<'_>, parts: &Parts) -> Decisions {
     Decisions::new(decision.clone().into_owned(), parts.extensions.get().cloned())
+}
+
+/// The format of the responses to requests that are not admitted. A gRPC request gets a gRPC status
+/// with every format.
+#[derive(Clone, Default)]
+pub(super) struct DenialFormat {
+    /// True for plain text instead of problem documents (RFC 9457), where the application has no closure.
+    pub(super) is_plain: bool,
+    /// The closure for [`RejectionKind::OverQuota`].
+    pub(super) on_denied: Option<OnRejected>,
+    /// The closure for [`RejectionKind::OverCapacity`].
+    pub(super) on_over_capacity: Option<OnRejected>,
+    /// The closure for [`RejectionKind::Unavailable`].
+    pub(super) on_unavailable: Option<OnRejected>,
+}
+
+/// A closure of the application that creates a response.
+pub(super) type OnRejected = Arc<dyn Fn(&Rejection<'_>, &Parts) -> DenialResponse + Send + Sync>;
+
+impl DenialFormat {
+    /// Returns the response to a rejected request, which no cache may store.
+    pub(super) fn respond(&self, rejection: Rejection<'_>, parts: &Parts) -> Response<DenialBody> {
+        if let Some(content_type) = grpc::content_type(parts) {
+            return grpc::respond(rejection, content_type);
+        }
+        match self.closure(rejection.kind()) {
+            Some(respond) => {
+                let response = respond(&rejection, parts);
+                rejection.complete(response)
+            }
+            None if self.is_plain => rejection.into_plain_text().map(DenialBody::from),
+            None => rejection.into_problem().map(DenialBody::from),
+        }
+    }
+
+    /// Returns the closure for this kind of rejection. A missing peer is a mistake in the program, which the
+    /// response of the layer explains.
+    fn closure(&self, kind: RejectionKind) -> Option<&OnRejected> {
+        match kind {
+            RejectionKind::OverQuota => self.on_denied.as_ref(),
+            RejectionKind::OverCapacity => self.on_over_capacity.as_ref(),
+            RejectionKind::Unavailable => self.on_unavailable.as_ref(),
+            RejectionKind::NoPeer => None,
+        }
+    }
 }

@@ -6,9 +6,9 @@ use http::request::Parts;
 use tower_layer::Layer;
 
 use super::{
-    decide::Decider,
+    decide::{Decider, DenialFormat, OnRejected},
     headers::Headers,
-    respond::{DenialFormat, DenialResponse, OnRejected, Rejection},
+    respond::{DenialResponse, Rejection},
     service::RateLimit,
 };
 use crate::{

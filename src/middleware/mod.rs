@@ -2,27 +2,22 @@
 //!
 //! [`RateLimitLayer`] makes [`RateLimit`] services. A request passes through these files in order:
 //!
-//! 1. `service`: splits the request into head and body, and calls the inner service if it is
-//!    admitted;
-//! 2. `decide`: asks the limiter, and admits or rejects the request; `misuse` looks at the first
-//!    requests;
-//! 3. `future`: waits for a remote store, for the inner service, and for refunds;
-//! 4. `headers`, or `respond` for a denial: writes the response.
+//! 1. `service`: splits the request into head and body, calls the inner service if it is admitted, and waits for
+//!    a remote store, for the inner service, and for refunds;
+//! 2. `decide`: asks the limiter, and admits or rejects the request;
+//! 3. `response`, or `respond` for a denial: change or write the response, with the headers of `headers`.
 
 mod decide;
-mod decided;
-mod future;
 mod headers;
 mod layer;
-mod misuse;
 mod respond;
+mod response;
 mod service;
 
 pub use self::{
-    decided::Decisions,
-    future::ResponseFuture,
     headers::{Headers, ResetFormat},
     layer::RateLimitLayer,
     respond::{DenialResponse, Rejection, RejectionKind},
-    service::RateLimit,
+    response::Decisions,
+    service::{RateLimit, ResponseFuture},
 };

@@ -51,7 +51,7 @@ impl AdmittedRequest {
                 return if admitted { Ok(Self::default()) } else { Err(error) };
             }
         };
-        let at_end = BodySettlement::of(limiter.permit(&decision));
+        let at_end = limiter.held_units(&decision).map(BodySettlement::holding);
         let limiter = limiter.clone();
         let settlement = (!hooks.is_empty()).then(|| Settlement {
             limiter,

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::{
     decision::Decision,
-    limiter::{Limiter, Permit, Reservation},
+    limiter::{HeldUnits, Limiter, Reservation},
     rule::{Adjustment, ResponseHooks, cost},
     runtime::runtime_with_timer,
 };
@@ -102,18 +102,16 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct BodySettlement {
     bytes: u64,
     reservations: SmallVec<[(Reservation, FinalCost); 1]>,
-    _permit: Option<Permit>,
+    _held: Option<HeldUnits>,
 }
 
 /// The function from the number of bytes in the body to the final cost of a charge.
 type FinalCost = Box<dyn FnOnce(u64) -> u64 + Send + Sync>;
 
 impl BodySettlement {
-    /// Creates the guard of units in flight, if there are any.
-    pub(crate) fn of(permit: Option<Permit>) -> Option<Box<Self>> {
-        permit
-            .is_some()
-            .then(|| Box::new(Self { bytes: 0, reservations: SmallVec::new(), _permit: permit }))
+    /// Creates the guard of units in flight.
+    pub(crate) fn holding(held: HeldUnits) -> Box<Self> {
+        Box::new(Self { bytes: 0, reservations: SmallVec::new(), _held: Some(held) })
     }
 
     /// Counts the bytes of a frame.
@@ -187,7 +185,6 @@ impl Drop for BodySettlement {
 /// let mut response = Response::new(());
 /// response.extensions_mut().insert(tally.clone());
 /// assert_eq!(chunks.count(), 3);
-/// assert_eq!(tally.units(), 3);
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Tally(Arc<AtomicU64>);
@@ -201,13 +198,13 @@ impl Tally {
 
     /// Adds `units` to the count, which saturates at [`u64::MAX`].
     pub fn add(&self, units: u64) {
-        let add = |counted: u64| Some(counted.saturating_add(units));
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |counted| {
+            Some(counted.saturating_add(units))
+        });
     }
 
     /// Returns the units counted so far.
-    #[must_use]
-    pub fn units(&self) -> u64 {
+    fn units(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

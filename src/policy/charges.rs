@@ -44,7 +44,7 @@ impl<'p> Charges<'p> {
 
     /// Returns the charges with a [`Policy`](crate::Policy) handle of their own.
     #[must_use]
-    pub fn into_owned(self) -> Charges<'static> {
+    pub(crate) fn into_owned(self) -> Charges<'static> {
         self.map(Charge::into_owned)
     }
 
@@ -204,10 +204,12 @@ fn contradict(one: &Charge<'_>, other: &Charge<'_>) -> bool {
 }
 
 fn two_quotas(one: &Charge<'_>, other: &Charge<'_>) -> Error {
-    let (name, quota, second) = (one.policy().name(), one.quota(), other.quota());
     let message = format!(
-        "a check has two limits under the name {name:?} ({quota} and {second}), allowed is one: give each \
-         limit a policy with a name of its own"
+        "a check has two limits under the name {:?} ({} and {}), allowed is one: give each limit a policy \
+         with a name of its own",
+        one.policy().name(),
+        one.quota(),
+        other.quota(),
     );
     Error::new(ErrorKind::Invalid, message)
 }

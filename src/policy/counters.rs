@@ -33,6 +33,10 @@ pub struct TrialCounts {
     pub denied_by_both: u64,
 }
 
+/// The names of the outcomes of a charge. [`Outcome::name`](crate::decision::Outcome::name) describes them.
+pub(crate) const OUTCOMES: [&str; 5] =
+    ["allowed", "denied", "not_charged", "would_allow", "would_deny"];
+
 /// The counters of one policy. The names of its decisions in the metrics are made once, so that counting does not
 /// allocate. Without the feature `metrics` there are none.
 #[derive(Debug)]
@@ -42,7 +46,7 @@ pub(crate) struct Counters {
     #[cfg(feature = "tracing")]
     denials: [EventSample; 2],
     #[cfg(feature = "metrics")]
-    outcomes: [Key; 5],
+    outcomes: [Key; OUTCOMES.len()],
 }
 
 /// The last event of one kind, such as a denial, and the number of such cases since then.
@@ -141,13 +145,9 @@ fn add_to_trial(_: &str, _: Verdicts, _: u64) {}
 
 #[cfg(feature = "metrics")]
 impl Counters {
-    /// The values of the label `outcome`: the names of [`OutcomeKind`](crate::decision::OutcomeKind), in the order of
-    /// its variants.
-    const OUTCOMES: [&str; 5] = ["allowed", "denied", "not_charged", "would_allow", "would_deny"];
-
     /// Creates the names for the policy `name`, and [starts](Self::start) its counters.
     pub(crate) fn new(name: &str) -> Self {
-        let outcomes = Self::OUTCOMES.map(|outcome| {
+        let outcomes = OUTCOMES.map(|outcome| {
             let labels = [("policy", name.to_owned()), ("outcome", outcome.to_owned())];
             Key::from_parts("plimsoll_decisions_total", &labels)
         });
@@ -165,14 +165,14 @@ impl Counters {
     /// query cannot tell a policy that is never used from one that does not exist.
     pub(crate) fn start(&self) {
         metrics::with_recorder(|recorder| {
-            let kinds = 0..Self::OUTCOMES.len();
-            kinds.for_each(|kind| self.register(recorder, kind).increment(0));
+            let numbers = 0..OUTCOMES.len();
+            numbers.for_each(|number| self.register(recorder, number).increment(0));
         });
     }
 
-    /// Returns the counter of an outcome, by the number of its kind.
-    pub(crate) fn register(&self, recorder: &dyn Recorder, kind: usize) -> Counter {
-        recorder.register_counter(&self.outcomes[kind], &METADATA)
+    /// Returns the counter of an outcome, by the number of its name.
+    pub(crate) fn register(&self, recorder: &dyn Recorder, number: usize) -> Counter {
+        recorder.register_counter(&self.outcomes[number], &METADATA)
     }
 }
 

@@ -27,12 +27,13 @@ pub struct KeyQuota {
     pub until: SystemTime,
 }
 
-/// The quotas of a policy. Charges read them without a lock. A change replaces all of them, and copies the
-/// table of the keys for it.
+/// The quotas of a policy. Charges read them without a lock. A change copies and replaces all of them.
 pub(super) struct LiveQuotas {
     in_force: ArcSwap<InForce>,
     /// Held during each change.
     changes: Mutex<()>,
+    /// The clock of the ends.
+    clock: SystemClock,
 }
 
 /// The quotas at one time.
@@ -40,22 +41,15 @@ pub(super) struct LiveQuotas {
 struct InForce {
     quota: Quota,
     version: u64,
-    /// `None` if no key has a quota of its own.
-    of_keys: Option<Arc<KeyTable>>,
-}
-
-/// The quotas of keys, with their ends by the clock of the table. `benches/check.rs` (key quotas) shows the cost of
-/// a search.
-#[derive(Clone, Default)]
-struct KeyTable {
-    clock: SystemClock,
-    lines: HashMap<Key, KeyLine>,
+    /// The quotas of keys. `benches/check.rs` (key quotas) shows the cost of a search.
+    of_keys: HashMap<Key, KeyLine>,
 }
 
 #[derive(Clone, Copy)]
 struct KeyLine {
     quota: Quota,
     until: SystemTime,
+    /// The microsecond of the clock from which on the quota of the policy applies again.
     end: u64,
 }
 
@@ -64,16 +58,17 @@ impl LiveQuotas {
     pub(super) const MAX_KEYS: usize = 10_000;
 
     pub(super) fn new(quota: Quota) -> Self {
-        Self::of_quotas(InForce { quota, version: 0, of_keys: None })
+        let in_force = InForce { quota, version: 0, of_keys: HashMap::new() };
+        Self::of_quotas(in_force, SystemClock::new())
     }
 
-    fn of_quotas(in_force: InForce) -> Self {
-        Self { in_force: ArcSwap::from_pointee(in_force), changes: Mutex::default() }
+    fn of_quotas(in_force: InForce, clock: SystemClock) -> Self {
+        Self { in_force: ArcSwap::from_pointee(in_force), changes: Mutex::default(), clock }
     }
 
     /// Returns a copy, which later changes do not change.
     pub(super) fn copy(&self) -> Self {
-        Self::of_quotas(InForce { version: 0, ..self.in_force() })
+        Self::of_quotas(InForce { version: 0, ..self.in_force() }, self.clock)
     }
 
     /// Returns the quota of the policy.
@@ -89,7 +84,8 @@ impl LiveQuotas {
     /// Returns the quota of the policy, and the quota of a key if it has one.
     pub(super) fn of(&self, key: &Key) -> (Quota, Option<Quota>) {
         let in_force = self.in_force.load();
-        (in_force.quota, in_force.of_keys.as_ref().and_then(|of_keys| of_keys.find(key)))
+        let line = in_force.of_keys.get(key).filter(|line| self.now() < line.end);
+        (in_force.quota, line.map(|line| line.quota))
     }
 
     /// Replaces the quota of the policy.
@@ -107,16 +103,18 @@ impl LiveQuotas {
             return Ok(());
         }
         let _changes = self.changes.lock();
+        let now = self.now();
         let mut in_force = self.in_force();
-        let table = Arc::make_mut(in_force.of_keys.get_or_insert_default());
-        let now = table.now();
-        if table.lines.len() >= Self::MAX_KEYS && !table.lines.contains_key(&key) {
-            table.lines.retain(|_, line| now < line.end);
-            if table.lines.len() >= Self::MAX_KEYS {
-                return Err(too_many());
-            }
+        let lines = &mut in_force.of_keys;
+        lines.retain(|_, line| now < line.end);
+        lines.insert(key, KeyLine { quota, until, end: now.saturating_add(left) });
+        if lines.len() > Self::MAX_KEYS {
+            return Err(Error::invalid(
+                "number of keys with a quota of their own",
+                format_args!("more than {}", Self::MAX_KEYS),
+                format_args!("at most {}", Self::MAX_KEYS),
+            ));
         }
-        table.lines.insert(key, KeyLine { quota, until, end: now.saturating_add(left) });
         self.in_force.store(Arc::new(in_force));
         Ok(())
     }
@@ -124,25 +122,20 @@ impl LiveQuotas {
     /// Removes the quota of a key. Returns whether it was in force.
     pub(super) fn remove_key(&self, key: &Key) -> bool {
         let _changes = self.changes.lock();
-        let mut in_force = self.in_force();
-        let Some(table) = in_force.of_keys.as_mut().filter(|it| it.lines.contains_key(key)) else {
+        if !self.in_force.load().of_keys.contains_key(key) {
             return false;
-        };
-        let table = Arc::make_mut(table);
-        let line = table.lines.remove(key);
-        let was_in_force = line.is_some_and(|line| table.now() < line.end);
-        if table.lines.is_empty() {
-            in_force.of_keys = None;
         }
+        let mut in_force = self.in_force();
+        let line = in_force.of_keys.remove(key);
         self.in_force.store(Arc::new(in_force));
-        was_in_force
+        line.is_some_and(|line| self.now() < line.end)
     }
 
     /// Returns the quotas of keys that are in force, in the order of the keys.
     pub(super) fn of_keys(&self) -> Vec<KeyQuota> {
-        let Some(table) = self.in_force().of_keys else { return Vec::new() };
-        let now = table.now();
-        let lines = table.lines.iter().filter(|(_, line)| now < line.end);
+        let now = self.now();
+        let in_force = self.in_force.load();
+        let lines = in_force.of_keys.iter().filter(|(_, line)| now < line.end);
         let mut quotas: Vec<_> = lines
             .map(|(&key, &KeyLine { quota, until, .. })| KeyQuota { key, quota, until })
             .collect();
@@ -153,25 +146,8 @@ impl LiveQuotas {
     fn in_force(&self) -> InForce {
         InForce::clone(&self.in_force.load())
     }
-}
-
-impl KeyTable {
-    /// Returns the quota of a key if it has not ended.
-    fn find(&self, key: &Key) -> Option<Quota> {
-        let line = self.lines.get(key)?;
-        (self.now() < line.end).then_some(line.quota)
-    }
 
     fn now(&self) -> u64 {
         self.clock.now().as_micros()
     }
-}
-
-#[cold]
-fn too_many() -> Error {
-    Error::invalid(
-        "number of keys with a quota of their own",
-        format_args!("more than {}", LiveQuotas::MAX_KEYS),
-        format_args!("at most {}", LiveQuotas::MAX_KEYS),
-    )
 }

@@ -17,4 +17,7 @@ pub use self::{
     on_failure::OnFailure,
     policy::{Charge, Policy},
 };
-pub(crate) use self::{counters::Verdicts, on_failure::FailurePolicy};
+pub(crate) use self::{
+    counters::{OUTCOMES, Verdicts},
+    on_failure::FailurePolicy,
+};

@@ -23,9 +23,10 @@ impl Name {
 
     /// Checks a name. `field` is what an error calls it.
     pub(super) fn parse(field: &str, name: &str) -> Result<Self, Error> {
-        let allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
+        let has_only_allowed =
+            name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.'));
         let valid_start = name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
-        if valid_start && name.len() <= Self::MAX_CHARS && name.bytes().all(allowed) {
+        if valid_start && name.len() <= Self::MAX_CHARS && has_only_allowed {
             let mut hasher = SipHasher13::new();
             name.hash(&mut hasher);
             return Ok(Self { text: name.into(), id: hasher.finish() });

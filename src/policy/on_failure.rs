@@ -8,6 +8,8 @@ use crate::error::Error;
 /// [`Rule::on_failure`](crate::Rule::on_failure). [`Limiter::until_ready`](crate::Limiter::until_ready) waits
 /// for the store instead, unless the charge says `Local` or `Allow`.
 ///
+/// The greater of two reactions is the stricter one: `Allow` is the least, and `Deny` the greatest.
+///
 /// ```
 /// use plimsoll::{OnFailure, Policy, Quota, Rule, by};
 ///
@@ -19,7 +21,7 @@ use crate::error::Error;
 ///     .on_failure(OnFailure::Allow);
 /// # Ok::<(), plimsoll::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize, serde::Deserialize),
@@ -27,13 +29,13 @@ use crate::error::Error;
 )]
 #[non_exhaustive]
 pub enum OnFailure {
+    /// The request is admitted without a limit.
+    Allow,
     /// This process decides by itself, under its share of the limit (see
     /// [`Resilience::instances`](crate::Resilience::instances)). If the limiter has no fallback, a layer admits
     /// the request, and [`Limiter::check`](crate::Limiter::check) returns an error.
     #[default]
     Local,
-    /// The request is admitted without a limit.
-    Allow,
     /// A layer rejects the request with status 503 and the problem type
     /// `temporary-reduced-capacity`. [`Limiter::check`](crate::Limiter::check) returns an error.
     Deny,
@@ -43,20 +45,10 @@ impl OnFailure {
     /// Returns the stricter of two reactions that may not be set.
     pub(super) fn stricter_of(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (one, other) {
-            (Some(one), Some(other)) => Some(one.stricter(other)),
+            (Some(one), Some(other)) => Some(one.max(other)),
             // The default is at least as strict as `Local`.
             (None, Some(Self::Deny)) | (Some(Self::Deny), None) => Some(Self::Deny),
             (None, _) | (_, None) => None,
-        }
-    }
-
-    /// Returns the stricter of two reactions.
-    #[must_use]
-    pub fn stricter(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Deny, _) | (_, Self::Deny) => Self::Deny,
-            (Self::Local, _) | (_, Self::Local) => Self::Local,
-            (Self::Allow, Self::Allow) => Self::Allow,
         }
     }
 }

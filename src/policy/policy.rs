@@ -10,6 +10,7 @@ use super::{
     name::Name,
 };
 use crate::{
+    algorithm::{Asked, Terms},
     error::Error,
     key::Key,
     quota::{Algorithm, Quota},
@@ -40,9 +41,6 @@ struct PolicyState {
 }
 
 impl Policy {
-    /// The longest name, in characters.
-    pub const MAX_NAME_CHARS: usize = Name::MAX_CHARS;
-
     /// Creates a policy with this name and quota: a [`Quota`], or its text.
     ///
     /// ```
@@ -369,7 +367,7 @@ impl<'p> Charge<'p> {
     /// // The contract of this customer.
     /// let agreed = Quota::per_minute(5_000);
     /// let decision = limiter.check(api.charge("acme", 1).with_quota(agreed)).await?;
-    /// assert_eq!(decision.binding().expect("one charge").standing().remaining(), 4_999);
+    /// assert_eq!(decision.binding().expect("one charge").standing().remaining, 4_999);
     /// # Ok(())
     /// # }
     /// ```
@@ -483,17 +481,29 @@ impl<'p> Charge<'p> {
         self.cost
     }
 
+    /// Returns how many units a store spends for the charge if `free` units are free: 0 if it is refused, and
+    /// otherwise its [`cost`](Self::cost), or more after [`up_to`](Self::up_to) or
+    /// [`lease_up_to`](Self::lease_up_to). [`Step`](crate::store::Step) does so by itself.
+    #[must_use]
+    pub fn units_if_free(&self, free: u64) -> u64 {
+        self.asked().units(free)
+    }
+
+    /// Returns the units that the charge asks for.
+    pub(crate) fn asked(&self) -> Asked {
+        let terms = if self.is_lease() { Terms::Lease } else { Terms::Use };
+        Asked { cost: self.cost, max_cost: self.max_cost, terms }
+    }
+
     /// Returns the most units that are charged: the [`cost`](Self::cost), unless
     /// [`up_to`](Self::up_to) or [`lease_up_to`](Self::lease_up_to) has set another number.
-    #[must_use]
-    pub fn max_cost(&self) -> u64 {
+    pub(crate) fn max_cost(&self) -> u64 {
         self.max_cost
     }
 
     /// Returns whether the units beyond the [`cost`](Self::cost) are a
     /// [lease](Self::lease_up_to).
-    #[must_use]
-    pub fn is_lease(&self) -> bool {
+    pub(crate) fn is_lease(&self) -> bool {
         self.purpose == Purpose::Lease
     }
 
@@ -505,8 +515,7 @@ impl<'p> Charge<'p> {
     }
 
     /// Returns whether this is a [shadow](Self::shadow) charge.
-    #[must_use]
-    pub fn is_shadow(&self) -> bool {
+    pub(crate) fn is_shadow(&self) -> bool {
         !self.is_live() && !self.is_trial()
     }
 
@@ -581,6 +590,16 @@ impl<'p> Charge<'p> {
     /// Returns the charge that leases units: at least `cost` and at most `max`.
     pub(crate) fn leasing(&self, cost: u64, max: u64) -> Self {
         Self { cost, ..self.clone() }.lease_up_to(max)
+    }
+
+    /// Returns whether a process may pay the charge with leased units. Shadows and trials, charges of a number of units
+    /// that the store chooses, and charges that can never pass are always sent to the store.
+    pub(crate) fn may_be_leased(&self) -> bool {
+        self.quota.lease().is_some()
+            && self.cost > 0
+            && self.max_cost == self.cost
+            && self.cost <= self.quota.capacity()
+            && self.is_live()
     }
 
     /// Returns the same charge for another number of units, under the quota in force.

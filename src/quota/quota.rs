@@ -67,27 +67,12 @@ impl Quota {
     const LIMIT_BITS: u32 = 40;
     const LIMIT_MASK: u64 = (1 << Self::LIMIT_BITS) - 1;
 
-    /// Creates a quota of `limit` units in any `window`, counted by the exact
-    /// [`Algorithm::SlidingLog`].
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the limit or the window is out of range. A limit above [`MAX_LOGGED`](Self::MAX_LOGGED)
-    /// needs another algorithm: see [`new_with_algorithm`](Self::new_with_algorithm).
-    pub fn new(limit: u64, window: Duration) -> Result<Self, Error> {
-        Self::new_with_algorithm(limit, window, Algorithm::SlidingLog)
-    }
-
     /// Creates a quota of `limit` units per `window`, counted by `algorithm`.
     ///
     /// # Errors
     ///
     /// Returns an error if a value is out of range.
-    pub fn new_with_algorithm(
-        limit: u64,
-        window: Duration,
-        algorithm: Algorithm,
-    ) -> Result<Self, Error> {
+    pub fn new(limit: u64, window: Duration, algorithm: Algorithm) -> Result<Self, Error> {
         if window < Self::MIN_WINDOW || window > Self::MAX_WINDOW {
             return Err(Error::invalid("window", window, "1 ms to 400 days"));
         }
@@ -195,7 +180,7 @@ impl Quota {
         if expiry < Self::MIN_EXPIRY || expiry > Self::MAX_WINDOW {
             return Err(Error::invalid("expiry", expiry, "1 s to 400 days"));
         }
-        let quota = Self::new(self.limit(), expiry)?;
+        let quota = Self::new(self.limit(), expiry, Algorithm::SlidingLog)?;
         Ok(Self { algorithm: Self::CONCURRENT, ..quota })
     }
 
@@ -227,7 +212,7 @@ impl Quota {
                 _ => Err(Error::invalid("algorithm", algorithm, format_args!("none for {self}"))),
             };
         }
-        let quota = Self::new_with_algorithm(self.limit(), self.window(), algorithm)?;
+        let quota = Self::new(self.limit(), self.window(), algorithm)?;
         match self.lease() {
             Some(lease) => quota.leased(lease),
             None => Ok(quota),
@@ -395,9 +380,8 @@ impl Quota {
         if shares == 1 {
             return self;
         }
-        let share = |units: u64| (units / u64::from(shares)).max(1);
-        let algorithm = self.algorithm().map_burst(share);
-        let quota = Self::packed(share(self.limit()), self.window, algorithm);
+        let algorithm = self.algorithm().map_burst(|burst| share(burst, shares));
+        let quota = Self::packed(share(self.limit(), shares), self.window, algorithm);
         if self.is_concurrent() {
             return Self { algorithm: Self::CONCURRENT, ..quota };
         }
@@ -464,16 +448,23 @@ fn longest_lease(quota: &Quota) -> (Duration, &'static str) {
     (Duration::from_millis(longest.as_millis() as u64), reason)
 }
 
+/// Returns one of `shares` equal shares of these units, at least 1.
+fn share(units: u64, shares: u32) -> u64 {
+    (units / u64::from(shares)).max(1)
+}
+
 /// Returns the quota by which a shared store counts `quota`, which has been leased for `micros`.
 fn counted_by_store(quota: Quota, micros: u64) -> Quota {
-    let (limit, window, algorithm) = (quota.limit(), quota.window_micros(), quota.algorithm());
+    let limit = quota.limit();
+    let window = quota.window_micros();
+    let algorithm = quota.algorithm();
     match algorithm.units_return() {
         UnitsReturn::AtRate { .. } => {
             let refill =
                 (u128::from(limit) * u128::from(micros)).div_ceil(u128::from(window)) as u64;
             // The burst of a share of a quota may be as small as the refill.
-            let rest = |burst: u64| burst.saturating_sub(refill).max(1);
-            Quota::packed(limit, window, algorithm.map_burst(rest))
+            let rest = algorithm.map_burst(|burst| burst.saturating_sub(refill).max(1));
+            Quota::packed(limit, window, rest)
         }
         UnitsReturn::AfterWindow => Quota::packed(limit, window + micros, algorithm),
         UnitsReturn::ByPeriod => quota,

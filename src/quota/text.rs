@@ -86,7 +86,8 @@ fn parse(text: &str) -> Result<Quota, Mistake<'_>> {
     let rate = words.next().unwrap_or_default();
     if words.next_if_eq(&CONCURRENT).is_some() {
         // The constructor checks the limit.
-        let counted = Quota::new(limit(rate)?, Quota::concurrent(1).window())?;
+        let window = Quota::concurrent(1).window();
+        let counted = Quota::new(limit(rate)?, window, Algorithm::SlidingLog)?;
         let quota = Quota::concurrent(counted.limit());
         let Some(word) = words.next() else { return Ok(quota) };
         let expiry = time_in(word, "expires(").ok_or(Mistake::word(word, "is not an expiry"))?;
@@ -107,7 +108,7 @@ fn parse(text: &str) -> Result<Quota, Mistake<'_>> {
         Some(word) => Algorithm::from_text(word).ok_or_else(|| no_algorithm(word))?,
         None => Algorithm::default(),
     };
-    let quota = Quota::new_with_algorithm(units, length, algorithm)?;
+    let quota = Quota::new(units, length, algorithm)?;
     let Some(word) = words.next() else { return Ok(quota) };
     let lease = time_in(word, "leased(").ok_or(Mistake::word(word, "is not a lease"))?;
     match words.next() {
@@ -123,9 +124,8 @@ fn limit(word: &str) -> Result<u64, Mistake<'_>> {
 /// Returns why a word is not an algorithm with its parameter.
 fn no_algorithm(word: &str) -> Mistake<'_> {
     let name = word.split('(').next().unwrap_or_default();
-    let has_parameter = |algorithm: &Algorithm| algorithm.to_string() != algorithm.name();
     let known = Algorithm::EACH.iter().find(|algorithm| algorithm.name() == name);
-    if known.is_some_and(has_parameter) {
+    if known.is_some_and(|algorithm| algorithm.to_string() != algorithm.name()) {
         return Mistake::word(word, "needs a number in parentheses that is in its range");
     }
     let names = Algorithm::EACH.iter().map(|algorithm| algorithm.name());

@@ -27,8 +27,8 @@ use tokio::{
 
 use super::{
     backend::Backend,
-    error::{Failure, SentFlag},
-    script::ScriptCall,
+    error::Failure,
+    script::{ScriptCall, SentFlag},
     wire::{CallReply, Operation, WireCheck},
 };
 use crate::{

@@ -248,9 +248,9 @@ impl RedisConfig {
             _ => "",
         };
         let each = if matches!(self.servers, Servers::Cluster(_)) { " to each node" } else { "" };
-        let database = url.into_connection_info().ok().filter(|_| each.is_empty());
-        let database = database.map(|info| format!(", database {}", info.redis_settings().db()));
-        let database = database.unwrap_or_default();
+        let info = url.into_connection_info().ok().filter(|_| each.is_empty());
+        let database =
+            info.map_or(String::new(), |info| format!(", database {}", info.redis_settings().db()));
         let Self { connections, prefix, .. } = self;
         let noun = if *connections == 1 { "connection" } else { "connections" };
         format!("Redis ({kind}{transport}{database}, {connections} {noun}{each}, prefix {prefix})")
@@ -287,8 +287,8 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 fn is_prefix(text: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
-    (1..=64).contains(&text.len()) && text.bytes().all(is_allowed)
+    (1..=64).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'{' && byte != b'}')
 }
 
 /// The output contains neither the servers, whose URLs may contain a password, nor the secret nor the

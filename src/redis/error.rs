@@ -1,24 +1,19 @@
-//! The failures of a request to Redis, their conversion to errors, and the effect of a request
-//! without a reply.
+//! The failures of a request to Redis, and their conversion to errors.
 
-use std::{
-    io,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::io;
 
 use redis::{ErrorKind as Cause, RedisError, ServerErrorKind as Server};
-use tokio::time::Instant;
 
 use super::{
     server_error::{
         FAILED_SCRIPT, FOREIGN_KEY, code_of, foreign_key, is_refused_in_script, quoted,
         server_error,
     },
-    wire::{self, WireCheck},
+    wire::{self, WireCharge, WireCheck},
 };
 use crate::{
     error::{Effect, Error, ErrorKind},
-    runtime::{FlightError, TimeLimit},
+    runtime::FlightError,
 };
 
 /// The reason for which a request has failed.
@@ -89,11 +84,11 @@ impl Failure {
             return None;
         }
         let found = foreign_key(error);
-        let is_found = |name: &[u8]| found.is_none_or(|key| String::from_utf8_lossy(name) == key);
         let mut policies = Vec::new();
-        for charge in check.charges().iter().filter(|charge| is_found(charge.key_name())) {
-            let policy = wire::policy(charge.key_name());
-            if !policies.contains(&policy) {
+        for name in check.charges().iter().map(WireCharge::key_name) {
+            let policy = wire::policy(name);
+            let is_found = found.is_none_or(|key| String::from_utf8_lossy(name) == key);
+            if is_found && !policies.contains(&policy) {
                 policies.push(policy);
             }
         }
@@ -150,13 +145,13 @@ impl Failure {
     /// Returns the destination to which a cluster node redirects the request, if it does.
     pub(super) fn redirect(&self) -> Option<Redirect> {
         let Self::ServerError(error) = self else { return None };
-        let address = || error.redirect_node().map(|(address, _)| address.to_owned());
-        match error.kind() {
-            Cause::Server(Server::Moved) => address().map(Redirect::Moved),
-            Cause::Server(Server::Ask) => address().map(Redirect::Ask),
-            Cause::Server(Server::TryAgain) => Some(Redirect::Later),
-            _ => None,
-        }
+        let redirect = match error.kind() {
+            Cause::Server(Server::Moved) => Redirect::Moved,
+            Cause::Server(Server::Ask) => Redirect::Ask,
+            Cause::Server(Server::TryAgain) => return Some(Redirect::Later),
+            _ => return None,
+        };
+        error.redirect_node().map(|(address, _)| redirect(address.to_owned()))
     }
 }
 
@@ -195,12 +190,12 @@ impl From<Failure> for Error {
                 Self::new(ErrorKind::Unavailable, message).with_source(error)
             }
             Failure::Lost(error) => {
-                let message = if error.is_timeout() {
-                    "Redis did not answer in time; the charge may have been made"
+                let what = if error.is_timeout() {
+                    "Redis did not answer in time"
                 } else {
-                    "the connection to Redis was lost; the charge may have been made"
+                    "the connection to Redis was lost"
                 };
-                let message = format!("{message}: {}", quoted(&error));
+                let message = format!("{what}; the charge may have been made: {}", quoted(&error));
                 Self::new(ErrorKind::Unavailable, message).with_source(error)
             }
             Failure::NotOurs => Self::new(
@@ -223,60 +218,5 @@ impl From<Failure> for Error {
             ),
         };
         error.with_effect(effect)
-    }
-}
-
-/// A flag of one request that is set when the request is written to a connection, and the time until
-/// which its caller waits.
-///
-/// The connection pool calls [`mark_sent`](Self::mark_sent) before it sends the request. When a request
-/// times out, its future is dropped before [`effect`](Self::effect) is called. So a request that
-/// was not sent by then is never sent.
-#[derive(Debug, Default)]
-pub(super) struct SentFlag {
-    sent: AtomicBool,
-    caller_waits_until: Option<Instant>,
-}
-
-impl SentFlag {
-    /// Creates the flag of a request that its caller drops at the `deadline`, if it has one.
-    pub(super) fn new(deadline: Option<TimeLimit>) -> Self {
-        Self { sent: AtomicBool::new(false), caller_waits_until: deadline.map(TimeLimit::time) }
-    }
-
-    /// Returns whether the caller waits no longer than until `time`.
-    pub(super) fn ends_by(&self, time: Instant) -> bool {
-        self.caller_waits_until.is_some_and(|until| until <= time)
-    }
-
-    /// Marks the request as sent.
-    pub(super) fn mark_sent(&self) {
-        self.sent.store(true, Ordering::Relaxed);
-    }
-
-    /// Marks the request as not sent. Its reply, such as a redirection, has proved that it had no
-    /// effect, and it will be sent once more.
-    pub(super) fn mark_unsent(&self) {
-        self.sent.store(false, Ordering::Relaxed);
-    }
-
-    /// Returns the effect that the request may have had if no reply arrives.
-    pub(super) fn effect(&self) -> Effect {
-        if self.sent.load(Ordering::Relaxed) { Effect::Unknown } else { Effect::None }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_request_that_was_sent_and_not_rejected_may_have_an_effect() {
-        let sent_flag = SentFlag::default();
-        assert_eq!(sent_flag.effect(), Effect::None);
-        sent_flag.mark_sent();
-        assert_eq!(sent_flag.effect(), Effect::Unknown);
-        sent_flag.mark_unsent();
-        assert_eq!(sent_flag.effect(), Effect::None);
     }
 }

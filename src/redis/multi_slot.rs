@@ -124,12 +124,12 @@ impl SlotGroups {
                 Ok((index, Ok(reply))) => {
                     self.keep(index, reply);
                     if self.options.operation != Operation::Peek {
-                        effect = effect.and(Effect::Applied);
+                        effect = effect.max(Effect::Applied);
                     }
                 }
                 Ok((index, Err(failure))) => {
                     let error = self.error(index, failure);
-                    effect = effect.and(error.effect());
+                    effect = effect.max(error.effect());
                     first = first.or(Some(error));
                 }
                 Err(_) => return Err(task_ended()),
@@ -220,10 +220,10 @@ impl SlotGroups {
                 Ok(Some(Ok((_, Err(failure))))) => {
                     telemetry::undo_failed();
                     let is_lost = failure.effect() == Effect::None;
-                    effect = effect.and(if is_lost { Effect::Applied } else { Effect::Unknown });
+                    effect = effect.max(if is_lost { Effect::Applied } else { Effect::Unknown });
                 }
-                Ok(Some(Err(_))) => effect = effect.and(Effect::Unknown),
-                Err(_) => return effect.and(Effect::Unknown),
+                Ok(Some(Err(_))) => effect = effect.max(Effect::Unknown),
+                Err(_) => return effect.max(Effect::Unknown),
             }
         }
     }
@@ -298,7 +298,7 @@ impl SlotGroup {
 
 /// Returns the error of one part of a request, whose parts together had this effect.
 fn of_a_part(error: Error, effect: Effect) -> Error {
-    let effect = effect.and(error.effect());
+    let effect = effect.max(error.effect());
     if effect == error.effect() {
         return error;
     }

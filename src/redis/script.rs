@@ -1,14 +1,14 @@
-//! The text of the script, and its calls.
+//! The text of the script, its calls, and the flag of a call that was sent.
 
-use std::sync::LazyLock;
+use std::sync::{
+    LazyLock,
+    atomic::{AtomicBool, Ordering},
+};
 
 use redis::{Cmd, Script};
 
-use super::{
-    error::SentFlag,
-    wire::{self, Operation, WireCheck},
-};
-use crate::quota::for_each_algorithm;
+use super::wire::{self, Operation, WireCheck};
+use crate::{error::Effect, quota::for_each_algorithm, runtime::TimeLimit};
 
 /// Joins the files of the script, each of which parses by itself. A function decides one charge; an algorithm is a branch in it with its Lua file.
 macro_rules! join {
@@ -19,7 +19,7 @@ macro_rules! join {
         concat!(
             include_str!("../../lua/prelude.lua"),
             include_str!("../../lua/self_test.lua"),
-            "decide = function(operation, now, charge, answering, admitted)\nlocal block_header\nwhile true do\n",
+            "decide = function(operation, now, charge, admitted, last, again)\nlocal block_header\nwhile true do\n",
             include_str!("../../lua/charge.lua"),
             include_str!("../../lua/release.lua"),
             $(
@@ -80,6 +80,45 @@ impl ScriptCall<'_> {
     }
 }
 
+/// A flag of one request that is set when the request is written to a connection, and the deadline of its caller.
+///
+/// The connection pool calls [`mark_sent`](Self::mark_sent) before it sends the request. When a request
+/// times out, its future is dropped before [`effect`](Self::effect) is called. So a request that
+/// was not sent by then is never sent.
+#[derive(Debug, Default)]
+pub(super) struct SentFlag {
+    is_sent: AtomicBool,
+    deadline: Option<TimeLimit>,
+}
+
+impl SentFlag {
+    /// Creates the flag of a request that its caller drops at the `deadline`, if it has one.
+    pub(super) fn new(deadline: Option<TimeLimit>) -> Self {
+        Self { is_sent: AtomicBool::new(false), deadline }
+    }
+
+    /// Returns whether the caller waits no longer than until the end of `limit`.
+    pub(super) fn ends_by(&self, limit: TimeLimit) -> bool {
+        self.deadline.is_some_and(|deadline| deadline.time() <= limit.time())
+    }
+
+    /// Marks the request as sent.
+    pub(super) fn mark_sent(&self) {
+        self.is_sent.store(true, Ordering::Relaxed);
+    }
+
+    /// Marks the request as not sent. Its reply, such as a redirection, has proved that it had no
+    /// effect, and it will be sent once more.
+    pub(super) fn mark_unsent(&self) {
+        self.is_sent.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns the effect that the request may have had if no reply arrives.
+    pub(super) fn effect(&self) -> Effect {
+        if self.is_sent.load(Ordering::Relaxed) { Effect::Unknown } else { Effect::None }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -93,10 +132,20 @@ mod tests {
         assert_eq!(layouts.len(), Algorithm::STORED.len());
     }
 
+    #[test]
+    fn only_a_request_that_was_sent_and_not_rejected_may_have_an_effect() {
+        let sent_flag = SentFlag::default();
+        assert_eq!(sent_flag.effect(), Effect::None);
+        sent_flag.mark_sent();
+        assert_eq!(sent_flag.effect(), Effect::Unknown);
+        sent_flag.mark_unsent();
+        assert_eq!(sent_flag.effect(), Effect::None);
+    }
+
     /// A change of the script is a change for every running instance: old and new ones share keys
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_has_the_known_digest() {
-        assert_eq!(*SHA, "9e7d0b9c2d2a7e493000f04f18426663d598f23d");
+        assert_eq!(*SHA, "f350df62fd363c80e8dfbf93013c2a19455da970");
     }
 }

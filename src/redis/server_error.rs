@@ -40,8 +40,8 @@ pub(super) fn server_error(error: RedisError) -> Error {
             "Redis does not accept the user or the password: check them in the URL",
         ),
         "NOPERM" => {
-            let message = format!("this Redis user lacks rights: {REQUIRED_RIGHTS}");
-            let message = format!("{message}: {}", quoted(&error));
+            let said = quoted(&error);
+            let message = format!("this Redis user lacks rights: {REQUIRED_RIGHTS}: {said}");
             return Error::new(ErrorKind::Unauthorized, message).with_source(error);
         }
         "READONLY" => (
@@ -95,16 +95,13 @@ pub(super) fn server_error(error: RedisError) -> Error {
 
 /// Returns whether the server lacks a command or an option that Redis 6.2 has.
 fn is_too_old(error: &RedisError) -> bool {
-    let lacks_protocol = || {
-        let detail = error.detail().unwrap_or_default();
-        detail.starts_with("unknown command") && detail.to_ascii_uppercase().contains("HELLO")
-    };
+    let detail = error.detail().unwrap_or_default();
+    if detail.starts_with("unknown command") && detail.to_ascii_uppercase().contains("HELLO") {
+        return true;
+    }
     // The arguments of a self-test are fixed, so a syntax error is `SET .. PXAT` before Redis 6.2.
-    let lacks_option = || {
-        let detail = error.detail().unwrap_or_default();
-        error.code() == Some(SELF_TEST) && detail.contains("syntax error")
-    };
-    error.kind() == Cause::RESP3NotSupported || lacks_protocol() || lacks_option()
+    let lacks_option = error.code() == Some(SELF_TEST) && detail.contains("syntax error");
+    lacks_option || error.kind() == Cause::RESP3NotSupported
 }
 
 /// Returns whether the server has no database with the number that was selected.
@@ -122,8 +119,9 @@ pub(super) fn foreign_key(error: &RedisError) -> Option<&str> {
 /// Returns whether the user lacks the right to a command of the script, and not to the script itself.
 /// Redis checks each command when the script comes to it.
 pub(super) fn is_refused_in_script(error: &RedisError) -> bool {
-    let is_in_script = || error.detail().is_some_and(|detail| detail.contains("@user_script"));
-    code_of(error) == "NOPERM" && (error.code() == Some("ERR") || is_in_script())
+    code_of(error) == "NOPERM"
+        && (error.code() == Some("ERR")
+            || error.detail().is_some_and(|detail| detail.contains("@user_script")))
 }
 
 /// Returns the code of a server's error, its first word. Nothing else is read, because the rest may

@@ -18,12 +18,13 @@ use super::{
     backend::Backend,
     batch::Batcher,
     cluster::Cluster,
-    error::{Failure, SentFlag},
+    error::Failure,
+    script::SentFlag,
     wire::{self, KeyNames, Operation, WireCharge, WireCheck},
 };
 use crate::{
     error::{Effect, Error, ErrorKind},
-    runtime::{FlightError, SingleFlight},
+    runtime::{FlightError, SingleFlight, TimeLimit},
     store::probe_charge,
     telemetry,
 };
@@ -75,13 +76,13 @@ impl Startup {
     /// # Errors
     ///
     /// Returns an error if the last attempt has failed, or the first one takes too long.
-    pub(super) async fn ready(&self, deadline: Option<Instant>) -> Result<(), Error> {
+    pub(super) async fn ready(&self, deadline: Option<TimeLimit>) -> Result<(), Error> {
         if self.is_ready.load(Ordering::Acquire) {
             return Ok(());
         }
         let started = *self.started.get_or_init(Instant::now);
         let until = match deadline {
-            Some(deadline) => deadline.min(started + FIRST_CONNECTION_WAIT),
+            Some(deadline) => deadline.time().min(started + FIRST_CONNECTION_WAIT),
             None => started + self.connect_timeout,
         };
         match timeout_at(until, self.attempt.run(|| self.attempt())).await {

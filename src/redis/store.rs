@@ -122,7 +122,7 @@ impl RedisStore {
                 return Err(Failure::NoRuntime.into());
             }
             if let Some(startup) = &shared.startup {
-                startup.ready(deadline.map(TimeLimit::time)).await?;
+                startup.ready(deadline).await?;
             }
             shared.run(check, CallOptions { operation, deadline }).await
         })

@@ -5,7 +5,7 @@
 //! the part in braces decides the slot. So the standings of a key under all policies share a slot, and so do
 //! all keys with the same [tag](Key::tagged).
 
-use std::{borrow::Cow, io::Write};
+use std::{borrow::Cow, io::Write, time::Duration};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use redis::{Cmd, RedisWrite, Value};
@@ -154,20 +154,21 @@ impl WireCharge {
 
     fn encode(&self, flags: u8, line: &mut SmallVec<[u8; MAX_LINE_BYTES]>) {
         line.extend_from_slice(&[self.quota.algorithm_number(), flags]);
-        let mut push = |number: u64| {
-            line.extend_from_slice(&(number.min(MAX_NUMBER) as f64).to_le_bytes());
-        };
-        push(self.quota.limit());
-        push(self.quota.window_micros());
-        push(self.quota.parameter());
-        push(self.cost);
-        push(self.max_cost);
+        push(line, self.quota.limit());
+        push(line, self.quota.window_micros());
+        push(line, self.quota.parameter());
+        push(line, self.cost);
+        push(line, self.max_cost);
         if let Some((mark, quota)) = self.spent {
-            mark.0.into_iter().for_each(&mut push);
-            push(quota.limit());
-            push(quota.window_micros());
+            mark.0.into_iter().for_each(|number| push(line, number));
+            push(line, quota.limit());
+            push(line, quota.window_micros());
         }
     }
+}
+
+fn push(line: &mut SmallVec<[u8; MAX_LINE_BYTES]>, number: u64) {
+    line.extend_from_slice(&(number.min(MAX_NUMBER) as f64).to_le_bytes());
 }
 
 fn flags(charge: &Charge<'_>) -> u8 {
@@ -285,8 +286,8 @@ pub(super) fn encode(operation: Operation, checks: &[WireCheck], command: &mut C
     }
 }
 
-/// The number of bytes that the script returns for each charge: eight doubles.
-const CHARGE_BYTES: usize = 64;
+/// The number of bytes that the script returns for each charge: nine doubles, of which the first is the time.
+const CHARGE_BYTES: usize = 72;
 /// The number that the script returns in place of the units of a check that it could not decide as
 /// part of a batch.
 const UNDECIDED: f64 = -1.0;
@@ -302,19 +303,20 @@ pub(super) fn parse(
     value: &Value,
 ) -> Option<CallReply> {
     let Value::BulkString(bytes) = value else { return None };
-    let (time, mut rest) = bytes.split_at_checked(8)?;
-    let time = Timestamp::from_micros(number(time)?);
+    let mut rest = bytes.as_slice();
     let mut replies = SmallVec::new();
     for check in checks {
         let bytes;
         (bytes, rest) = rest.split_at_checked(check.charges().len() * CHARGE_BYTES)?;
-        if checks.len() > 1 && bytes.starts_with(&UNDECIDED.to_le_bytes()) {
+        let (time, first) = bytes.split_at_checked(8)?;
+        if checks.len() > 1 && first.starts_with(&UNDECIDED.to_le_bytes()) {
             replies.push(None);
             continue;
         }
-        let charges = check.charges().iter().zip(bytes.chunks_exact(CHARGE_BYTES));
-        let charges = charges.map(|(charge, bytes)| parse_charge(operation, charge, bytes));
-        let charges = charges.collect::<Option<_>>()?;
+        let time = Timestamp::from_micros(number(time)?);
+        let lines = check.charges().iter().zip(bytes.chunks_exact(CHARGE_BYTES));
+        let parsed = lines.map(|(charge, bytes)| parse_charge(operation, charge, bytes));
+        let charges = parsed.collect::<Option<_>>()?;
         replies.push(Some(StoreReply { time, source: Source::Shared, charges }));
     }
     rest.is_empty().then_some(replies)
@@ -325,7 +327,7 @@ fn parse_charge(operation: Operation, charge: &WireCharge, bytes: &[u8]) -> Opti
     for (parsed, bytes) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
         *parsed = number(bytes)?;
     }
-    let [units, remaining, next_after, reset_after, retry_after, mark @ ..] = numbers;
+    let [_, units, remaining, next_after, reset_after, retry_after, mark @ ..] = numbers;
     let cost = charge.cost;
     let capacity = charge.quota.capacity();
     let verdict = match operation {
@@ -343,9 +345,9 @@ fn parse_charge(operation: Operation, charge: &WireCharge, bytes: &[u8]) -> Opti
         standing: Standing {
             limit: capacity,
             remaining,
-            next_after,
-            reset_after,
-            retry_after: (verdict == Verdict::Refused).then_some(retry_after),
+            next_after: Duration::from_micros(next_after),
+            reset_after: Duration::from_micros(reset_after),
+            retry_after: (verdict == Verdict::Refused).then(|| Duration::from_micros(retry_after)),
         },
         mark: Mark(mark),
     })
@@ -425,8 +427,9 @@ fn push_escaped(text: &mut KeyName, bytes: &[u8]) {
         if byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}' | b'%') {
             text.push(byte);
         } else {
-            let digit = |bits: u8| HEX_DIGITS[usize::from(bits & 15)];
-            text.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
+            let high = HEX_DIGITS[usize::from(byte >> 4)];
+            let low = HEX_DIGITS[usize::from(byte & 15)];
+            text.extend_from_slice(&[b'%', high, low]);
         }
     }
 }

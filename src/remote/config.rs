@@ -197,7 +197,7 @@ impl Resilience {
     /// `RedisConfig::response_timeout`.
     #[must_use]
     pub fn patient(mut self, deadline: Duration) -> Self {
-        self.breaker = self.breaker.map(|breaker| breaker.slow(deadline));
+        self.breaker = self.breaker.map(|breaker| BreakerConfig { slow: deadline, ..breaker });
         self.deadline(deadline)
     }
 }

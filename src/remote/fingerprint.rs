@@ -24,7 +24,6 @@ impl FingerprintSecret {
 
     /// Returns the fingerprint of the charge. Clients choose keys but not policies, so only the key
     /// is hashed, with the policy in the hasher's secret.
-    #[inline]
     pub(super) fn fingerprint(&self, charge: &Charge<'_>) -> Fingerprint {
         let Self(low, high) = *self;
         let [low, high] = charge.key().digest_keyed([low ^ charge.policy().id(), high]);

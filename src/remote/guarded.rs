@@ -69,10 +69,12 @@ impl Guarded {
         &self,
         charges: &mut Charges<'p>,
         limit: Option<Duration>,
-    ) -> Step<Call<'p>> {
+    ) -> Progress<WaitingCheck<'p>> {
         match self.send(Request::Acquire(charges), Origin::Caller, limit) {
-            Step::Decided(reply) => Step::Decided(reply),
-            Step::Waits(call) => Step::Waits(Call::Store(call.keeping(mem::take(charges)))),
+            Progress::Decided(reply) => Progress::Decided(reply),
+            Progress::Waits(call) => {
+                Progress::Waits(WaitingCheck::Store(call.keeping(mem::take(charges))))
+            }
         }
     }
 
@@ -92,11 +94,12 @@ impl Guarded {
             _ => SmallVec::new(),
         };
         let answer = match self.send(request, origin, limit) {
-            Step::Decided(reply) => Answer::ready(reply),
-            Step::Waits(call) => {
-                let needed = call.call.operation.on(request.slice());
-                let charges = needed.map_or(&[][..], Request::slice);
-                let call = call.keeping(Charges::copy(charges));
+            Progress::Decided(reply) => Answer::ready(reply),
+            Progress::Waits(call) => {
+                let is_needed = call.call.request_of.is_some();
+                let charges =
+                    if is_needed { Charges::copy(request.slice()) } else { Charges::default() };
+                let call = call.keeping(charges);
                 Answer::pending(async move { call.await.1 })
             }
         };
@@ -123,7 +126,7 @@ impl Guarded {
     /// 3. If the [deny cache](DenyCache) implies that the store denies the check, the cache answers.
     /// 4. Each breaker of step 2 grants a [permit](NodePermit). If one rejects the request, the fallback
     ///    decides.
-    /// 5. The store is called. It must answer by the [deadline](Deadline).
+    /// 5. The store is called. It must answer by the [deadline](deadline_in).
     /// 6. The breakers and the deny cache record the outcome.
     /// 7. If the store has failed, the fallback decides. If it has answered, the backlog of the
     ///    fallback is charged to it.
@@ -134,35 +137,35 @@ impl Guarded {
         request: Request<'_>,
         origin: Origin,
         limit: Option<Duration>,
-    ) -> Step<StoreCall<'static>> {
+    ) -> Progress<StoreCall<'static>> {
         // 1.
         if let (Request::Refund(receipt), Some(fallback)) = (request, &self.fallback)
             && receipt.source == Source::Fallback
         {
-            return Step::Decided(Ok(fallback.refund(receipt)));
+            return Progress::Decided(Ok(fallback.refund(receipt)));
         }
         // 2.
         if self.breakers.as_ref().is_some_and(|it| it.rejects(&*self.store, request)) {
-            return Step::Decided(self.fall_back(request, Cause::Rejected, origin));
+            return Progress::Decided(self.fall_back(request, Cause::Rejected, origin));
         }
         // 3.
         let tracked = match &self.deny_cache {
             None => TrackedRequest::default(),
             Some(deny_cache) => match deny_cache.begin(request) {
                 Ok(tracked) => tracked,
-                Err(denial) => return Step::Decided(Ok(denial)),
+                Err(denial) => return Progress::Decided(Ok(denial)),
             },
         };
         // 4.
         let start = Instant::now();
         let Some(permits) = self.permits(request, start) else {
-            return Step::Decided(self.fall_back(request, Cause::Rejected, origin));
+            return Progress::Decided(self.fall_back(request, Cause::Rejected, origin));
         };
         // 5.
-        let deadline = limit.and_then(Deadline::new);
+        let deadline = limit.and_then(deadline_in);
         let mut call = Unrecorded {
             guarded: self.clone(),
-            operation: GuardedOperation::of(request),
+            request_of: request_of(request),
             charges: Charges::default(),
             origin,
             start,
@@ -170,8 +173,10 @@ impl Guarded {
         };
         match self.call_store(request, deadline).now() {
             // 6 and 7.
-            Ok(reply) => Step::Decided(call.finish(reply, Some(start.elapsed()), Some(request))),
-            Err(answer) => Step::Waits(StoreCall { call, answer, deadline }),
+            Ok(reply) => {
+                Progress::Decided(call.finish(reply, Some(start.elapsed()), Some(request)))
+            }
+            Err(answer) => Progress::Waits(StoreCall { call, answer, deadline }),
         }
     }
 
@@ -203,11 +208,7 @@ impl Guarded {
         for breaker in breakers.iter().filter(|breaker| breaker.is_open()) {
             self.start_prober(breaker);
         }
-        // A probe that one breaker is due for must not be used up by a request that another one rejects.
-        if breakers.len() > 1 && !breakers.iter().all(|breaker| breaker.admits(start)) {
-            return None;
-        }
-        breakers.into_iter().map(|breaker| NodePermit::try_acquire(breaker, start)).collect()
+        NodePermit::try_acquire_all(breakers, start)
     }
 
     /// Records the outcome of a call in the breaker of each node that it depended on.
@@ -223,6 +224,11 @@ impl Guarded {
 }
 
 impl Guards {
+    /// Returns whether the fallback has units to charge to the store.
+    pub(super) fn has_backlog(&self) -> bool {
+        self.fallback.as_ref().is_some_and(|fallback| !fallback.backlog().is_empty())
+    }
+
     /// Returns the time that the store has taken since `start`. Returns `None` in two cases:
     ///
     /// - The process was late meanwhile. Most of the time may have passed in its own run queue.
@@ -237,9 +243,9 @@ impl Guards {
     /// A store that [keeps deadlines](Traits::keeps_deadlines) fails by itself, and its error says whether the
     /// request was sent. It has the only timer of the call, and measures with it. For other stores a timer here
     /// ends the call, and the effect of the request is [unknown](Effect::Unknown).
-    pub(super) fn call_store(&self, request: Request<'_>, deadline: Option<Deadline>) -> Answer {
+    pub(super) fn call_store(&self, request: Request<'_>, deadline: Option<TimeLimit>) -> Answer {
         let answer = self.store.call(request, deadline.map(|it| it.time().into_std()));
-        let Some(Deadline { at, limit }) = deadline.filter(|_| !self.traits.keeps_deadlines) else {
+        let Some(deadline) = deadline.filter(|_| !self.traits.keeps_deadlines) else {
             return answer;
         };
         match answer.now() {
@@ -247,8 +253,8 @@ impl Guards {
             Err(mut answer) => {
                 let delay = self.scheduling_delay.clone();
                 Answer::pending(async move {
-                    let reply = at.wait_measured(Pin::new(&mut answer), &delay).await;
-                    reply.unwrap_or_else(|_| Err(missed(limit).with_effect(Effect::Unknown)))
+                    let reply = deadline.wait_measured(Pin::new(&mut answer), &delay).await;
+                    reply.unwrap_or_else(|_| Err(missed(deadline).with_effect(Effect::Unknown)))
                 })
             }
         }
@@ -264,14 +270,14 @@ impl Deref for Guarded {
 }
 
 /// The result of a step: a reply, or what waits for one.
-pub(crate) enum Step<C> {
+pub(crate) enum Progress<C> {
     Decided(Result<StoreReply, Error>),
     Waits(C),
 }
 
 /// A check that waits for the store. It has the charges, and returns them with the reply.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation more for each check")]
-pub(crate) enum Call<'p> {
+pub(crate) enum WaitingCheck<'p> {
     Store(StoreCall<'p>),
     /// A check with more steps than a call of the store.
     Boxed(Pin<Box<dyn Future<Output = Answered<'static>> + Send>>),
@@ -280,19 +286,19 @@ pub(crate) enum Call<'p> {
 /// The charges of a check, and the reply to them.
 pub(crate) type Answered<'p> = (Charges<'p>, Result<StoreReply, Error>);
 
-impl Call<'_> {
+impl WaitingCheck<'_> {
     /// Creates a check of several steps.
     pub(crate) fn boxed(
         call: impl Future<Output = Answered<'static>> + Send + 'static,
-    ) -> Call<'static> {
-        Call::Boxed(Box::pin(call))
+    ) -> WaitingCheck<'static> {
+        WaitingCheck::Boxed(Box::pin(call))
     }
 
     /// Returns the check with [`Policy`](crate::Policy) handles of its own.
-    pub(crate) fn into_owned(self) -> Call<'static> {
+    pub(crate) fn into_owned(self) -> WaitingCheck<'static> {
         match self {
-            Self::Store(call) => Call::Store(call.into_owned()),
-            Self::Boxed(call) => Call::Boxed(call),
+            Self::Store(call) => WaitingCheck::Store(call.into_owned()),
+            Self::Boxed(call) => WaitingCheck::Boxed(call),
         }
     }
 
@@ -305,7 +311,7 @@ impl Call<'_> {
     }
 }
 
-impl<'p> Future for Call<'p> {
+impl<'p> Future for WaitingCheck<'p> {
     type Output = Answered<'p>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered<'p>> {
@@ -320,7 +326,7 @@ impl<'p> Future for Call<'p> {
 pub(crate) struct StoreCall<'p> {
     call: Unrecorded<'p>,
     answer: Answer,
-    deadline: Option<Deadline>,
+    deadline: Option<TimeLimit>,
 }
 
 impl<'p> StoreCall<'p> {
@@ -346,7 +352,7 @@ impl<'p> Future for StoreCall<'p> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered<'p>> {
         let Self { call, answer, deadline } = &mut *self;
         let reply = ready!(Pin::new(answer).poll(cx));
-        if reply.is_err() && deadline.is_some_and(Deadline::has_passed) {
+        if reply.is_err() && deadline.is_some_and(TimeLimit::has_passed) {
             telemetry::deadline_missed();
         }
         let time = call.guarded.store_time(call.start);
@@ -361,41 +367,22 @@ impl<'p> Future for StoreCall<'p> {
         }
         // 6 and 7.
         let charges = mem::take(&mut call.charges);
-        let reply = call.finish(reply, time, call.operation.on(&charges));
+        let request = call.request_of.map(|request_of| request_of(&charges));
+        let reply = call.finish(reply, time, request);
         Poll::Ready((charges, reply))
     }
 }
 
-/// The operation of a request whose charges are kept apart from it.
-#[derive(Debug, Clone, Copy)]
-enum GuardedOperation {
-    Acquire,
-    Peek,
-    Force,
-    /// A refund, a reset or a block, which the fallback does not execute in place of the store.
-    Other,
-}
+/// Makes a request of its charges.
+type RequestOf = for<'c> fn(&'c [Charge<'c>]) -> Request<'c>;
 
-impl GuardedOperation {
-    fn of(request: Request<'_>) -> Self {
-        match request {
-            Request::Acquire(_) => Self::Acquire,
-            Request::Peek(_) => Self::Peek,
-            Request::Force(_) => Self::Force,
-            Request::Refund(_) | Request::Reset(_) | Request::Block(..) | Request::Unblock(_) => {
-                Self::Other
-            }
-        }
-    }
-
-    /// Returns the request, or `None` if the fallback does not execute it in place of the store.
-    fn on<'c>(self, charges: &'c [Charge<'c>]) -> Option<Request<'c>> {
-        match self {
-            Self::Acquire => Some(Request::Acquire(charges)),
-            Self::Peek => Some(Request::Peek(charges)),
-            Self::Force => Some(Request::Force(charges)),
-            Self::Other => None,
-        }
+/// Returns how the request is made of its charges, or `None` if the fallback does not execute it in place of the store.
+fn request_of(request: Request<'_>) -> Option<RequestOf> {
+    match request {
+        Request::Acquire(_) => Some(|charges| Request::Acquire(charges)),
+        Request::Peek(_) => Some(|charges| Request::Peek(charges)),
+        Request::Force(_) => Some(|charges| Request::Force(charges)),
+        Request::Refund(_) | Request::Reset(_) | Request::Block(..) | Request::Unblock(_) => None,
     }
 }
 
@@ -403,7 +390,8 @@ impl GuardedOperation {
 /// stopped waiting.
 struct Unrecorded<'p> {
     guarded: Guarded,
-    operation: GuardedOperation,
+    /// `None` for a request that the fallback does not execute.
+    request_of: Option<RequestOf>,
     /// Empty for a request whose charges are not needed any more.
     charges: Charges<'p>,
     origin: Origin,
@@ -417,7 +405,7 @@ impl Unrecorded<'_> {
     fn into_owned(mut self) -> Unrecorded<'static> {
         Unrecorded {
             guarded: self.guarded.clone(),
-            operation: self.operation,
+            request_of: self.request_of,
             charges: mem::take(&mut self.charges).into_owned(),
             origin: self.origin,
             start: self.start,
@@ -446,7 +434,9 @@ impl Unrecorded<'_> {
         // 7.
         let error = match reply {
             Ok(_) => {
-                guarded.start_replay();
+                if guarded.has_backlog() {
+                    guarded.start_replay();
+                }
                 return reply;
             }
             Err(error) => error,
@@ -472,29 +462,11 @@ impl Drop for Unrecorded<'_> {
     }
 }
 
-/// The time by which the store must answer a call.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Deadline {
-    at: TimeLimit,
-    limit: Duration,
-}
-
-impl Deadline {
-    /// Creates the deadline of a call that starts now and waits at most `limit`. Returns
-    /// `None` outside of a tokio runtime with timers.
-    pub(super) fn new(limit: Duration) -> Option<Self> {
-        runtime_with_timer()?;
-        let wait = limit.max(2 * TIMER_RESOLUTION) - TIMER_RESOLUTION;
-        Some(Self { at: TimeLimit::after(wait), limit })
-    }
-
-    pub(super) fn time(self) -> Instant {
-        self.at.time()
-    }
-
-    pub(super) fn has_passed(self) -> bool {
-        Instant::now() >= self.time()
-    }
+/// Returns the time by which the store must answer a call that starts now and waits at most `limit`. Returns `None`
+/// outside of a tokio runtime with timers.
+pub(super) fn deadline_in(limit: Duration) -> Option<TimeLimit> {
+    runtime_with_timer()?;
+    Some(TimeLimit::after(limit.max(2 * TIMER_RESOLUTION) - TIMER_RESOLUTION))
 }
 
 /// Changes the reply of an answer.
@@ -508,6 +480,7 @@ pub(super) fn then(
     }
 }
 
-fn missed(limit: Duration) -> Error {
+fn missed(deadline: TimeLimit) -> Error {
+    let limit = deadline.period() + TIMER_RESOLUTION;
     Error::new(ErrorKind::Unavailable, format!("the store did not answer within {limit:?}"))
 }

@@ -21,11 +21,10 @@ mod fingerprint;
 mod guarded;
 mod leases;
 mod pipeline;
-mod protected;
 mod recovery;
 
-pub use self::{breaker::BreakerConfig, config::Resilience, protected::Protected};
+pub use self::{breaker::BreakerConfig, config::Resilience, pipeline::Protected};
 pub(crate) use self::{
-    guarded::{Answered, Call, Step},
+    guarded::{Answered, Progress, WaitingCheck},
     pipeline::Pipeline,
 };

@@ -1,21 +1,24 @@
-//! The pipeline: a remote store as a limiter holds it.
+//! The pipeline: a remote store as a limiter holds it, and as a store that protects itself.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{
     Resilience,
     breaker::Breakers,
     deny_cache::DenyCache,
     fallback::Fallback,
-    guarded::{Call, Guarded, Guards, Origin, Step},
-    leases::{self, Leases, is_leased},
+    guarded::{Guarded, Guards, Origin, Progress, WaitingCheck},
+    leases::{self, Leases},
 };
 use crate::{
     clock::micros,
     error::Error,
     policy::{Charge, Charges},
     runtime::{BackgroundTask, MovingAverage},
-    store::{Answer, NodeId, Request, Status, Store},
+    store::{Answer, Closing, NodeId, Request, Status, Store, Traits},
 };
 
 /// The shortest deadline of a request for which no caller waits. It is a quarter of the shortest expiry of a unit
@@ -76,7 +79,7 @@ impl Pipeline {
         &self,
         charges: &mut Charges<'p>,
         within: Option<Duration>,
-    ) -> Step<Call<'p>> {
+    ) -> Progress<WaitingCheck<'p>> {
         self.acquire_by(charges, self.limit_within(within))
     }
 
@@ -97,9 +100,15 @@ impl Pipeline {
         self.call_by(request, limit)
     }
 
-    fn acquire_by<'p>(&self, charges: &mut Charges<'p>, limit: Option<Duration>) -> Step<Call<'p>> {
+    fn acquire_by<'p>(
+        &self,
+        charges: &mut Charges<'p>,
+        limit: Option<Duration>,
+    ) -> Progress<WaitingCheck<'p>> {
         match &self.leases {
-            Some(leases) if charges.iter().all(is_leased) => leases.acquire(charges, limit),
+            Some(leases) if charges.iter().all(Charge::may_be_leased) => {
+                leases.acquire(charges, limit)
+            }
             _ => self.guarded.acquire(charges, limit),
         }
     }
@@ -107,8 +116,8 @@ impl Pipeline {
     fn call_by(&self, request: Request<'_>, limit: Option<Duration>) -> Answer {
         if let Request::Acquire(charges) = request {
             return match self.acquire_by(&mut Charges::copy(charges), limit) {
-                Step::Decided(reply) => Answer::ready(reply),
-                Step::Waits(call) => Answer::pending(async move { call.await.1 }),
+                Progress::Decided(reply) => Answer::ready(reply),
+                Progress::Waits(call) => Answer::pending(async move { call.await.1 }),
             };
         }
         match &self.leases {
@@ -170,5 +179,68 @@ impl Drop for Pipeline {
             leases.stop();
         }
         self.guarded.stop();
+    }
+}
+
+/// A remote store behind the stages of a [`Resilience`], as a [`Store`] that
+/// [protects itself](Traits::protects_itself).
+///
+/// A [`Limiter`](crate::Limiter) puts these stages around its store by itself. A store that consists of several
+/// stores puts them around each of them, so that each has a breaker, a deny cache, leases and a fallback of its
+/// own.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use plimsoll::{
+///     MemoryStore, Resilience, memory::MemoryConfig, resilience::Protected, store::Store,
+/// };
+///
+/// # let redis_store = MemoryStore::new(MemoryConfig::default());
+/// let home = Protected::new(redis_store, Resilience::default().deadline(Duration::from_secs(1)));
+/// assert!(home.traits().protects_itself);
+/// ```
+#[derive(Debug)]
+pub struct Protected(Pipeline);
+
+impl Protected {
+    /// Puts the stages of `resilience` around `store`.
+    #[must_use]
+    pub fn new(store: impl Store, resilience: Resilience) -> Self {
+        Self(Pipeline::new(store, resilience))
+    }
+}
+
+impl Store for Protected {
+    /// Executes the request, and waits until the [deadline](Resilience::deadline) of the stages at most.
+    fn call(&self, request: Request<'_>, deadline: Option<Instant>) -> Answer {
+        match deadline {
+            Some(deadline) => self.0.call_within(
+                request,
+                deadline.saturating_duration_since(tokio::time::Instant::now().into_std()),
+            ),
+            None => self.0.call(request),
+        }
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { keeps_deadlines: true, protects_itself: true, ..Traits::default() }
+    }
+
+    fn node(&self, charge: &Charge<'_>) -> NodeId {
+        self.0.node(charge)
+    }
+
+    fn status(&self) -> Status {
+        self.0.status()
+    }
+
+    fn description(&self) -> String {
+        self.0.description()
+    }
+
+    fn close(&self) -> Closing<'_> {
+        Box::pin(self.0.close())
     }
 }

@@ -16,12 +16,11 @@ use tokio::{
 
 use super::{
     breaker::{CallOutcome, SharedBreaker},
-    guarded::{Deadline, Guarded, Guards, Origin},
+    guarded::{Guarded, Guards, Origin, deadline_in},
 };
 use crate::{
     decision::StoreReply,
     error::Error,
-    policy::Charge,
     store::{Answer, Request},
     telemetry,
 };
@@ -35,54 +34,46 @@ impl Guarded {
         breaker.prober.start(|| probe_until_closed(Arc::downgrade(&self.0), Arc::clone(breaker)));
     }
 
-    /// Starts to charge the backlog of the fallback to the store, if there is any.
-    #[inline]
+    /// Starts to charge the [backlog](Guards::has_backlog) of the fallback to the store, unless a task does so.
     pub(super) fn start_replay(&self) {
-        if self.has_backlog() {
-            let weak = Arc::downgrade(&self.0);
-            self.replay.start(|| async move {
-                while let Some(guarded) = weak.upgrade().map(Self) {
-                    if !guarded.replay_backlog().await || !guarded.has_backlog() {
-                        return;
-                    }
-                    // The breaker of a node is open.
-                    drop(guarded);
-                    sleep(REPLAY_INTERVAL).await;
+        let weak = Arc::downgrade(&self.0);
+        self.replay.start(|| async move {
+            while let Some(guarded) = weak.upgrade().map(Self) {
+                if !guarded.replay_backlog().await || !guarded.has_backlog() {
+                    return;
                 }
-            });
-        }
-    }
-
-    fn has_backlog(&self) -> bool {
-        self.fallback.as_ref().is_some_and(|fallback| !fallback.backlog().is_empty())
+                // The breaker of a node is open.
+                drop(guarded);
+                sleep(REPLAY_INTERVAL).await;
+            }
+        });
     }
 
     /// Charges the backlog to the store. Returns whether the store has answered.
     async fn replay_backlog(&self) -> bool {
         let Some(fallback) = &self.fallback else { return true };
-        let is_rejected = |charge: &Charge<'_>| {
-            self.breakers.as_ref().is_some_and(|breakers| breakers.is_open(&*self.store, charge))
-        };
-        let send = |charges: &[Charge<'_>]| {
-            self.call(Request::Force(charges), Origin::Task, self.deadline)
-        };
-        fallback.replay(is_rejected, send).await
+        let breakers = self.breakers.as_ref();
+        fallback
+            .replay(
+                |charge| breakers.is_some_and(|it| it.is_open(&*self.store, charge)),
+                |charges| self.call(Request::Force(charges), Origin::Task, self.deadline),
+            )
+            .await
     }
 
     /// Sends a probe to the node of a breaker. Returns `None` if the node has left the store.
     fn probe(&self, breaker: &SharedBreaker) -> Option<Answer> {
-        let (store, node) = (&*self.store, breaker.node());
-        let Some(charge) = node.probe(|charge| store.node(charge)) else {
+        let Some(charge) = breaker.node().probe(|charge| self.store.node(charge)) else {
             // No key depends on the node, so it has left the store.
             if let Some(breakers) = &self.breakers {
-                breakers.remove(node);
+                breakers.remove(breaker.node());
             }
             return None;
         };
         // A slow probe counts as failed, so without a deadline it need not wait for longer.
         let limit = self.deadline.unwrap_or(breaker.slow());
         let request = Request::Force(slice::from_ref(&charge));
-        Some(self.call_store(request, Deadline::new(limit)))
+        Some(self.call_store(request, deadline_in(limit)))
     }
 
     /// Returns the outcome of a probe.
@@ -124,7 +115,7 @@ async fn probe_until_closed(guards: Weak<Guards>, breaker: Arc<SharedBreaker>) {
         let Some(guarded) = guards.upgrade().map(Guarded) else { return };
         let outcome = guarded.judge_probe(&breaker, start, &reply);
         breaker.record(permit, Instant::now(), outcome);
-        if outcome == CallOutcome::Success {
+        if outcome == CallOutcome::Success && guarded.has_backlog() {
             guarded.start_replay();
         }
     }

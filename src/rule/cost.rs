@@ -56,8 +56,8 @@ pub fn content_length(
     }
 }
 
-/// Returns the cost of the route of a request in units, or `otherwise` if no entry matches it. An
-/// entry is `"POST /login"`, or `"/login"` for any method, as in [`route::is`](crate::route::is). The module
+/// Returns the cost of the route of a request in units, or the units that `otherwise` returns if no entry matches it.
+/// An entry is `"POST /login"`, or `"/login"` for any method, as in [`route::is`](crate::route::is). The module
 /// [`route`](mod@crate::route) says which paths and patterns match.
 /// If several entries match, a path takes precedence over a pattern, and an entry with a method over an entry
 /// without.
@@ -68,39 +68,19 @@ pub fn content_length(
 ///
 /// # Examples
 ///
-/// ```
-/// use plimsoll::cost;
-///
-/// let cost = cost::by_route([("/search", 10), ("POST /reports/{year}", 100)], 1);
-/// ```
-#[track_caller]
-pub fn by_route<'r>(
-    costs: impl IntoIterator<Item = (&'r str, u64)>,
-    otherwise: u64,
-) -> impl Fn(&Parts) -> u64 + Clone + Send + Sync + 'static {
-    by_route_or_else(costs, move |_| otherwise)
-}
-
-/// Returns the cost of the route of a request like [`by_route`], and the units that `otherwise` returns
-/// for a request that no entry matches.
-///
-/// # Panics
-///
-/// Panics if an entry has another form or is there twice, because it would match no request.
-///
-/// # Examples
-///
-/// Writes cost more than reads, whatever the route:
+/// All other requests cost 1 unit, or by their method:
 ///
 /// ```
 /// use http::Method;
 /// use plimsoll::cost;
 ///
+/// let cost = cost::by_route([("/search", 10), ("POST /reports/{year}", 100)], |_| 1);
+///
 /// let by_method = |parts: &http::request::Parts| if parts.method == Method::GET { 1 } else { 5 };
-/// let cost = cost::by_route_or_else([("/search", 10)], by_method);
+/// let cost = cost::by_route([("/search", 10)], by_method);
 /// ```
 #[track_caller]
-pub fn by_route_or_else<'r, F>(
+pub fn by_route<'r, F>(
     costs: impl IntoIterator<Item = (&'r str, u64)>,
     otherwise: F,
 ) -> impl Fn(&Parts) -> u64 + Clone + Send + Sync + 'static

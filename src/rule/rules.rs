@@ -154,7 +154,8 @@ impl<'r> RequestCharges<'r> {
         let mut charges = Self::default();
         for rule in rules {
             let Some(charge) = rule.charge(request)? else { continue };
-            let (key, cost) = (*charge.key(), charge.cost());
+            let key = *charge.key();
+            let cost = charge.cost();
             charges.add(charge, rule, request);
             for trial in rule.trials(key, cost) {
                 charges.add(trial, rule, request);

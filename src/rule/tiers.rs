@@ -85,12 +85,15 @@ impl<T: PartialEq> Tiers<T> {
         T: Send + Sync + 'static,
     {
         let known = self.policies();
-        let choose = move |parts: &Parts| {
-            let tier = tier(parts);
-            let found = self.tiers.iter().find(|(it, _)| Some(it) == tier.as_ref());
-            found.map_or(&self.otherwise, |(_, policy)| policy).clone()
+        let choice = PolicyChoice::PerRequest {
+            choose: Arc::new(move |parts: &Parts| {
+                let tier = tier(parts);
+                let found = self.tiers.iter().find(|(it, _)| Some(it) == tier.as_ref());
+                found.map_or(&self.otherwise, |(_, policy)| policy).clone()
+            }),
+            known,
         };
-        Rule::with_choice(PolicyChoice::PerRequest { choose: Arc::new(choose), known }, identity)
+        Rule::with_choice(choice, identity)
     }
 
     /// Returns all policies, and the one for all other requests at the end. Several tiers may have one policy.

@@ -68,9 +68,9 @@ impl TaskState {
 pub(crate) struct RunningFlag(Arc<AtomicBool>);
 
 impl RunningFlag {
-    /// Sets the flag until the guard is dropped. Returns `None` if it is set.
+    /// Sets the flag until the guard is dropped. Returns `None` if it is set, which is only a load of an atomic.
     pub(crate) fn set(&self) -> Option<RunningGuard> {
-        let was_set = self.0.swap(true, Ordering::AcqRel);
+        let was_set = self.is_set() || self.0.swap(true, Ordering::AcqRel);
         (!was_set).then(|| RunningGuard(Arc::clone(&self.0)))
     }
 
@@ -93,7 +93,8 @@ thread_local! {
     static IS_OWN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether the caller runs on such a thread. What it waits for must not depend on another runtime.
+/// Returns whether the caller runs on a thread of [`run_on_own_thread`]. What it waits for must not depend on another
+/// runtime.
 #[cfg(feature = "redis")]
 pub(crate) fn is_own_thread() -> bool {
     IS_OWN.get()
@@ -105,22 +106,25 @@ pub(crate) fn is_own_thread() -> bool {
 /// test moves the clock of that runtime. If there is none either, `work` is dropped.
 pub(crate) fn run_on_own_thread(work: impl Future<Output = ()> + Send + 'static) {
     let caller = runtime_with_timer();
+    if let Some(caller) = caller.as_ref().filter(|_| is_virtual_time()) {
+        caller.spawn(work);
+        return;
+    }
     let (sender, receiver) = mpsc::channel();
-    let (started, has_started) = mpsc::channel();
-    let on_thread = move || {
-        let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
-        let _ = started.send(());
+    let of_caller = caller.clone();
+    let thread = thread::Builder::new().name("plimsoll".to_owned()).spawn(move || {
         let Ok(work) = receiver.recv() else { return };
-        IS_OWN.set(true);
-        runtime.block_on(work);
-        // A name server that does not answer must not keep the thread.
-        runtime.shutdown_background();
-    };
-    let is_virtual = caller.is_some() && is_virtual_time();
-    let thread = || thread::Builder::new().name("plimsoll".to_owned()).spawn(on_thread);
-    // Without file descriptors, the thread has no runtime, and ends.
-    if !is_virtual && thread().is_ok() && has_started.recv().is_ok() {
-        // The thread waits for it.
+        if let Ok(runtime) = Builder::new_current_thread().enable_all().build() {
+            IS_OWN.set(true);
+            runtime.block_on(work);
+            // A name server that does not answer must not keep the thread.
+            runtime.shutdown_background();
+        } else if let Some(caller) = of_caller {
+            caller.spawn(work);
+        }
+    });
+    // A thread that was started waits for the work.
+    if thread.is_ok() {
         let _ = sender.send(work);
     } else if let Some(caller) = caller {
         caller.spawn(work);

@@ -1,8 +1,6 @@
 //! The tokio runtime of the caller: waits with a limit, and work that runs at most once at a time.
 
 mod background_task;
-mod moving_average;
-mod scheduling_delay;
 #[cfg(feature = "redis")]
 mod single_flight;
 mod time_limit;
@@ -14,7 +12,8 @@ pub(crate) use self::{
 };
 pub(crate) use self::{
     background_task::{BackgroundTask, RunningFlag, run_on_own_thread},
-    moving_average::MovingAverage,
-    scheduling_delay::SchedulingDelay,
-    time_limit::{TIMER_RESOLUTION, TimeLimit, runtime_with_timer, saturating_add},
+    time_limit::{
+        MovingAverage, SchedulingDelay, TIMER_RESOLUTION, TimeLimit, runtime_with_timer,
+        saturating_add,
+    },
 };

@@ -115,7 +115,8 @@ impl<E: Clone + Send + Sync + 'static> SingleFlight<E> {
         }
         let Some(runtime) = runtime_with_timer() else { return Err(FlightError::NoRuntime) };
         let (sender, result) = watch::channel(None);
-        let (shared, min_interval) = (Arc::clone(&self.state), self.min_interval);
+        let shared = Arc::clone(&self.state);
+        let min_interval = self.min_interval;
         let operation = operation();
         let task = runtime.spawn(async move {
             let result = operation.await;

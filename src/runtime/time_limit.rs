@@ -5,18 +5,32 @@
 //! timer ends, its task first passes through the run queue, and the wait goes on if the process is late
 //! (`tests/faults/saturated.rs`).
 
-use std::{cell::Cell, future::poll_fn, panic, pin::Pin, task::Poll, time::Duration};
+use std::{
+    cell::Cell,
+    panic,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{
     runtime::{Handle, Id},
+    task::yield_now,
     time::{self, Instant},
 };
 
-use super::{SchedulingDelay, scheduling_delay::is_backlogged};
+use crate::{clock::micros, telemetry};
 
 /// The number of times that a late process waits again at most. A request and its reply pass
 /// through the run queue that many times.
 const MAX_EXTENSIONS: u32 = 8;
+
+/// The number of times that a task passes through the run queue at the end of a wait. A task for which a reply has arrived
+/// meanwhile has then been polled, unless it is in the global queue of a runtime with several threads.
+const TURNS: u32 = 3;
 
 /// A process is late if its timer is late by at least the period divided by this number.
 const LATE_FRACTION: u32 = 10;
@@ -29,6 +43,11 @@ pub(crate) const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
 /// The time after which a wait that goes on measures the scheduling delay.
 const MEASURE_AFTER: Duration = Duration::from_millis(10);
+
+/// The scheduling delay at which the process is late, so that the response time of the store cannot be
+/// measured. A request and its reply pass through the run queue up to eight times. With shorter delays,
+/// that takes less than the 40 ms at which a reply is slow.
+const MAX_PUNCTUAL_DELAY: Duration = Duration::from_millis(4);
 
 /// A time at which a wait ends, unless the process is late, and the length of the wait.
 #[derive(Debug, Clone, Copy)]
@@ -89,6 +108,15 @@ impl TimeLimit {
         self.at
     }
 
+    /// Returns the length of the wait unless the process is late.
+    pub(crate) fn period(self) -> Duration {
+        self.period
+    }
+
+    pub(crate) fn has_passed(self) -> bool {
+        Instant::now() >= self.at
+    }
+
     /// Returns the earlier one of two limits.
     #[cfg(feature = "redis")]
     pub(crate) fn min(self, other: Self) -> Self {
@@ -97,9 +125,8 @@ impl TimeLimit {
 
     /// Waits for `future`, like [`tokio::time::timeout_at`].
     ///
-    /// If the process is late at the end, the wait is extended by the time of the delay, at most by
-    /// another period. If tasks are left in the global queue, it is extended by a whole period. There are
-    /// at most [`MAX_EXTENSIONS`] extensions.
+    /// If the process is late at the end, or tasks are left in the global queue, the wait is extended by another
+    /// period, at most [`MAX_EXTENSIONS`] times.
     ///
     /// # Errors
     ///
@@ -111,19 +138,16 @@ impl TimeLimit {
         let late = (self.period / LATE_FRACTION).max(MIN_LATE);
         let mut at = self.at;
         for _ in 0..=MAX_EXTENSIONS {
-            if let Ok(output) = time::timeout_at(at, future.as_mut()).await {
-                return Ok(output);
+            for _ in 0..=TURNS {
+                if let Ok(output) = time::timeout_at(at, future.as_mut()).await {
+                    return Ok(output);
+                }
+                yield_now().await;
             }
-            // The timer was late, and then the turn took its time.
-            if let Some(output) = one_turn(future.as_mut()).await {
-                return Ok(output);
+            if at.elapsed() < late && !is_backlogged() {
+                break;
             }
-            let more = match at.elapsed() {
-                _ if is_backlogged() => self.period,
-                delay if delay >= late => delay.min(self.period),
-                _ => break,
-            };
-            at = saturating_add(Instant::now(), more);
+            at = saturating_add(Instant::now(), self.period);
         }
         Err(Elapsed)
     }
@@ -153,21 +177,98 @@ impl TimeLimit {
     }
 }
 
-/// Polls `future` while its task passes through the run queue of the runtime three times. A task for which a reply
-/// has arrived meanwhile has then been polled, unless it is in the global queue of a runtime with several threads.
-async fn one_turn<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
-    let mut turns = 0;
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if turns == 3 => Poll::Ready(None),
-        Poll::Pending => {
-            turns += 1;
-            // A task that wakes itself goes to the end of the run queue.
-            cx.waker().wake_by_ref();
-            Poll::Pending
+/// The scheduling delay of the process: the time by which the timers of calls to the store are late.
+#[derive(Debug, Clone)]
+pub(crate) struct SchedulingDelay(Arc<Measured>);
+
+#[derive(Debug)]
+struct Measured {
+    average: MovingAverage,
+    origin: Instant,
+    /// The time at which the process was last late, in microseconds since the origin. 0 means never.
+    last_late: AtomicU64,
+}
+
+impl Default for SchedulingDelay {
+    fn default() -> Self {
+        Self(Arc::new(Measured {
+            average: MovingAverage::default(),
+            origin: Instant::now(),
+            last_late: AtomicU64::new(0),
+        }))
+    }
+}
+
+impl SchedulingDelay {
+    /// Returns the moving average, if the delay has been measured.
+    pub(crate) fn average(&self) -> Option<Duration> {
+        self.0.average.get()
+    }
+
+    /// Records that a task goes on whose timer was set for `due`. Before that time nothing is recorded.
+    pub(crate) fn record_timer(&self, due: Instant) {
+        let now = Instant::now();
+        let Some(delay) = now.checked_duration_since(due) else { return };
+        self.0.average.record(delay);
+        telemetry::scheduling_delayed(delay);
+        if delay >= MAX_PUNCTUAL_DELAY || is_backlogged() {
+            self.0.last_late.store(self.0.micros(now), Ordering::Relaxed);
         }
-    })
-    .await
+    }
+
+    /// Returns whether the process was late at some time since `start`.
+    pub(crate) fn was_late_since(&self, start: Instant) -> bool {
+        self.0.last_late.load(Ordering::Relaxed) >= self.0.micros(start)
+    }
+}
+
+impl Measured {
+    /// Returns a time in microseconds since the origin, at least 1.
+    fn micros(&self, time: Instant) -> u64 {
+        micros(time.saturating_duration_since(self.origin)).max(1)
+    }
+}
+
+/// Returns whether tasks are left in the global queue of the caller's runtime. Threads with tasks of
+/// their own rarely take one from there.
+fn is_backlogged() -> bool {
+    Handle::try_current().is_ok_and(|runtime| runtime.metrics().global_queue_depth() > 0)
+}
+
+/// An exponential moving average. If two threads record at the same time, one sample may be lost.
+#[derive(Debug, Default)]
+pub(crate) struct MovingAverage {
+    /// In nanoseconds; 0 if nothing has been recorded.
+    average: AtomicU64,
+}
+
+/// The reciprocal of the weight of a new sample: it counts for one eighth.
+const SMOOTHING: u64 = 8;
+
+impl MovingAverage {
+    /// Adds a sample to the average.
+    pub(crate) fn record(&self, sample: Duration) {
+        let sample = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let average = match self.average.load(Ordering::Relaxed) {
+            0 => sample,
+            before => before - before / SMOOTHING + sample / SMOOTHING,
+        };
+        self.average.store(average.max(1), Ordering::Relaxed);
+    }
+
+    /// Returns the average, if anything has been recorded.
+    pub(crate) fn get(&self) -> Option<Duration> {
+        self.nanos().map(Duration::from_nanos)
+    }
+
+    /// Returns the average in microseconds, rounded down, if anything has been recorded.
+    pub(crate) fn micros(&self) -> Option<u64> {
+        self.nanos().map(|nanos| nanos / 1000)
+    }
+
+    fn nanos(&self) -> Option<u64> {
+        Some(self.average.load(Ordering::Relaxed)).filter(|nanos| *nanos > 0)
+    }
 }
 
 #[cfg(test)]
@@ -176,13 +277,13 @@ mod tests {
 
     use tokio::{
         sync::oneshot,
-        task::yield_now,
         time::{advance, sleep},
     };
 
     use super::*;
 
     const PERIOD: Duration = Duration::from_millis(50);
+    const MILLI: Duration = Duration::from_millis(1);
 
     #[tokio::test(start_paused = true)]
     async fn a_punctual_process_stops_at_the_deadline() {
@@ -234,17 +335,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_short_delay_is_made_up_for() {
+    async fn a_short_delay_gives_the_store_one_more_period() {
         let start = Instant::now();
         let call = tokio::spawn(async move {
             TimeLimit::at(start + PERIOD).wait(pin!(std::future::pending::<()>())).await
         });
         yield_now().await;
-        let delay = PERIOD * 2 / 5;
-        stall(PERIOD + delay).await;
+        stall(PERIOD + PERIOD / LATE_FRACTION).await;
+        let stalled = Instant::now();
         assert_eq!(call.await.expect("no panic"), Err(Elapsed));
-        let more = start.elapsed() - PERIOD;
-        assert!(more.abs_diff(2 * delay) <= Duration::from_millis(2), "{more:?}");
+        let more = stalled.elapsed();
+        assert!(more.abs_diff(PERIOD) <= Duration::from_millis(2), "{more:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -262,5 +363,45 @@ mod tests {
         assert_eq!(call.await.expect("no panic"), Err(Elapsed));
         // A turn takes several of them.
         assert!((8..=40).contains(&stalls), "{stalls} stalls");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_punctual_process_is_not_late() {
+        let delay = SchedulingDelay::default();
+        let start = Instant::now();
+        assert_eq!(delay.average(), None);
+        delay.record_timer(start + MILLI);
+        assert_eq!(delay.average(), None, "the timer has not ended");
+        sleep(10 * MILLI).await;
+        delay.record_timer(start + 9 * MILLI);
+        assert!(!delay.was_late_since(start));
+        assert_eq!(delay.average(), Some(MILLI));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_knows_the_delays_since_it_began() {
+        let delay = SchedulingDelay::default();
+        let start = Instant::now();
+        advance(50 * MILLI).await;
+        delay.record_timer(start + 10 * MILLI);
+        assert!(delay.was_late_since(start));
+        sleep(MILLI).await;
+        assert!(!delay.was_late_since(Instant::now()));
+    }
+
+    #[test]
+    fn follows_the_samples() {
+        let average = MovingAverage::default();
+        assert_eq!(average.get(), None);
+        average.record(Duration::from_millis(8));
+        assert_eq!(average.get(), Some(Duration::from_millis(8)));
+        average.record(Duration::from_millis(16));
+        assert_eq!(average.get(), Some(Duration::from_millis(9)));
+        (0..100).for_each(|_| average.record(Duration::from_millis(2)));
+        let average = average.get().expect("recorded");
+        assert!(
+            average.abs_diff(Duration::from_millis(2)) < Duration::from_micros(1),
+            "{average:?}"
+        );
     }
 }

@@ -1,9 +1,11 @@
 //! The decision on the charges of a request, over states that a store holds: the same code for the
 //! embedded store and for a [`Step`](super::Step).
 
+use std::time::Duration;
+
 use super::Request;
 use crate::{
-    algorithm::{Asked, At, Block, KeyState, Refund, Terms},
+    algorithm::{Asked, At, Block, KeyState, Refund},
     clock::Timestamp,
     decision::{ChargeReply, Mark, ReceiptLine, Standing, Verdict},
     policy::Charge,
@@ -26,12 +28,10 @@ impl Mode {
 
     /// Returns the units that the charge asks for.
     fn asked(self, charge: &Charge<'_>) -> Asked {
-        let terms = match self {
-            Self::Force => Terms::Force,
-            Self::Acquire | Self::Peek if charge.is_lease() => Terms::Lease,
-            Self::Acquire | Self::Peek => Terms::Use,
-        };
-        Asked { cost: charge.cost(), max_cost: charge.max_cost(), terms }
+        match self {
+            Self::Force => Asked::forced(charge.cost()),
+            Self::Acquire | Self::Peek => charge.asked(),
+        }
     }
 
     /// Spends the charge, unless too few units are free or it costs nothing.
@@ -109,8 +109,9 @@ pub(crate) trait States {
         let admitted = mode == Mode::Force || self.all_pass(charges, at.now);
         if mode != Mode::Peek {
             // Only charges that spend need room.
-            let may_spend = |charge: &Charge<'_>| admitted || charge.is_trial();
-            self.make_room(charges, at.now, &|charge| may_spend(charge) && mode.spends(charge));
+            self.make_room(charges, at.now, &|charge| {
+                (admitted || charge.is_trial()) && mode.spends(charge)
+            });
         }
         let mut replies = Vec::with_capacity(charges.len());
         let has_second_pass = mode != Mode::Peek && !charges.iter().all(Charge::is_live);
@@ -149,17 +150,18 @@ pub(crate) trait States {
 
     /// Refunds the units of a charge that its key still counts.
     fn refund(&mut self, index: usize, line: &ReceiptLine, at: At<'_>) -> ChargeReply {
-        let (charge, mark) = (&line.charge, line.mark);
+        let charge = &line.charge;
         let quota = self.quota_in_force(charge);
-        let refund = Refund { quota: *charge.quota(), units: line.units, mark };
+        let refund = Refund { quota: *charge.quota(), units: line.units, mark: line.mark };
         let units = self.get(index).map_or(0, |state| state.refund(&quota, at.now, &refund));
         let standing = standing(&quota, self.get(index), at.now, 0);
-        ChargeReply { verdict: Verdict::Passed, units, standing, mark }
+        ChargeReply { verdict: Verdict::Passed, units, standing, mark: line.mark }
     }
 
     /// Forgets the units that a key has spent, and its block.
     fn reset(&mut self, index: usize, charge: &Charge<'_>, at: At<'_>) -> ChargeReply {
-        let is_found = standing(charge.quota(), self.get(index), at.now, 0).reset_after > 0;
+        let is_found =
+            standing(charge.quota(), self.get(index), at.now, 0).reset_after > Duration::ZERO;
         self.remove(index);
         found(is_found, Standing::full(charge.quota().capacity()))
     }
@@ -172,7 +174,7 @@ pub(crate) trait States {
         at: At<'_>,
     ) -> ChargeReply {
         let state = self.get_or_insert(index, charge);
-        let is_found = state.standing(charge.quota(), at.now, 0).reset_after > 0;
+        let is_found = state.standing(charge.quota(), at.now, 0).reset_after > Duration::ZERO;
         state.block(block, at);
         found(is_found, state.standing(charge.quota(), at.now, 0))
     }
@@ -206,8 +208,8 @@ fn standing(quota: &Quota, state: Option<&mut KeyState>, now: Timestamp, units: 
 }
 
 fn found(is_found: bool, standing: Standing) -> ChargeReply {
-    let (units, mark) = (is_found.into(), Mark::default());
-    ChargeReply { verdict: Verdict::Passed, units, standing, mark }
+    let units = is_found.into();
+    ChargeReply { verdict: Verdict::Passed, units, standing, mark: Mark::default() }
 }
 
 fn unspent(charge: &Charge<'_>, standing: Standing) -> ChargeReply {

@@ -123,19 +123,14 @@ impl Step {
     /// - `secret` is the secret of the [names](Self::ids). All processes that share the states need the same.
     #[must_use]
     pub fn new(request: Request<'_>, source: Source, secret: [u64; 2]) -> Self {
-        let counted = |charge: &Charge<'_>| {
-            let quota = counted_by(source, *charge.quota());
-            charge.clone().into_owned().decided_under(quota)
-        };
         let operation = match request {
             Request::Acquire(_) => Operation::Acquire,
             Request::Peek(_) => Operation::Peek,
             Request::Force(_) => Operation::Force,
             Request::Refund(receipt) => {
-                let line = |line: &ReceiptLine| {
-                    ReceiptLine::new(counted(&line.charge), line.units, line.mark)
-                };
-                let lines = receipt.lines().iter().map(line);
+                let lines = receipt.lines().iter().map(|line| {
+                    ReceiptLine::new(counted(source, &line.charge), line.units, line.mark)
+                });
                 Operation::Refund(Receipt::new(receipt.time, receipt.source, lines))
             }
             Request::Reset(_) => Operation::Reset,
@@ -146,9 +141,9 @@ impl Step {
         let mut ids = of_charges.clone();
         ids.sort_unstable();
         ids.dedup();
-        let place = |id: &StateId| ids.binary_search(id).unwrap_or_default();
-        let places = of_charges.iter().map(place).collect();
-        let charges = request.slice().iter().map(counted).collect();
+        let places = of_charges.iter().map(|id| ids.binary_search(id).unwrap_or_default());
+        let places = places.collect();
+        let charges = request.slice().iter().map(|charge| counted(source, charge)).collect();
         Self { operation, charges, source, ids, places }
     }
 
@@ -212,8 +207,14 @@ fn counted_by(source: Source, quota: Quota) -> Quota {
     if source == Source::Shared { quota.counted() } else { quota }
 }
 
+/// Returns a charge as a store counts it.
+fn counted(source: Source, charge: &Charge<'_>) -> Charge<'static> {
+    charge.clone().into_owned().decided_under(counted_by(source, *charge.quota()))
+}
+
 fn id(charge: &Charge<'_>, [low, high]: [u64; 2]) -> StateId {
-    let (policy, layout) = (charge.policy().name(), charge.quota().algorithm().layout());
+    let policy = charge.policy().name();
+    let layout = charge.quota().algorithm().layout();
     // Neither the layout nor the name has a zero byte.
     let named = [layout.as_bytes(), b":", policy.as_bytes(), b"\0", &charge.key().encoded()];
     SipHasher24::new_with_keys(low, high).hash(&named.concat()).as_bytes()
@@ -240,8 +241,8 @@ impl States for Restored<'_> {
     }
 
     fn get_or_insert(&mut self, index: usize, charge: &Charge<'_>) -> &mut KeyState {
-        let new = || KeyState::new(charge.quota().algorithm());
-        self.states[self.step.places[index]].get_or_insert_with(new)
+        let state = &mut self.states[self.step.places[index]];
+        state.get_or_insert_with(|| KeyState::new(charge.quota().algorithm()))
     }
 
     fn remove(&mut self, index: usize) {

@@ -10,7 +10,7 @@ use std::{
 
 use super::{Answer, Status};
 use crate::{
-    decision::{Receipt, ReceiptLine},
+    decision::Receipt,
     error::Error,
     policy::{Charge, Policy},
     quota::{Algorithm, Quota},
@@ -153,7 +153,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 /// let charges = [search.charge("alice", 10)];
 /// for request in [Request::Force(&charges), Request::Peek(&charges)] {
 ///     let reply = store.call(request, None).now().expect("the answer of a memory store is ready")?;
-///     assert_eq!(reply.charges()[0].standing.remaining(), 90);
+///     assert_eq!(reply.charges()[0].standing.remaining, 90);
 /// }
 /// # Ok::<(), plimsoll::Error>(())
 /// ```
@@ -201,8 +201,7 @@ impl<'a> Request<'a> {
             Self::Refund(receipt) => receipt.lines(),
             _ => &[],
         };
-        let of_line = |line: &'a ReceiptLine| -> &'a Charge<'a> { &line.charge };
-        self.slice().iter().chain(lines.iter().map(of_line))
+        self.slice().iter().chain(lines.iter().map(|line| -> &'a Charge<'a> { &line.charge }))
     }
 }
 
@@ -238,7 +237,7 @@ impl NodeId {
 /// The policy of probes. Its keys expire after a second.
 static PROBE_POLICY: LazyLock<Option<Policy>> = LazyLock::new(|| {
     let algorithm = Algorithm::TokenBucket { burst: 1 };
-    let quota = Quota::new_with_algorithm(1, Duration::from_secs(1), algorithm).ok()?;
+    let quota = Quota::new(1, Duration::from_secs(1), algorithm).ok()?;
     Policy::new("plimsoll-probe", quota).ok()
 });
 

@@ -75,7 +75,7 @@ reports! { feature "metrics";
         metrics::with_recorder(|recorder| {
             for outcome in decision.outcomes() {
                 let counters = outcome.charge().policy().counters();
-                counters.register(recorder, outcome.kind() as usize).increment(1);
+                counters.register(recorder, outcome.number()).increment(1);
             }
         });
     }

@@ -8,14 +8,13 @@ use super::{counts, macros::reports, misuse};
 #[cfg(feature = "tracing")]
 use crate::policy::EventSample;
 use crate::{
-    decision::{Decision, Outcome, OutcomeKind, Source, Verdict},
+    decision::{Decision, Outcome, Source, Verdict},
     error::Error,
     policy::Verdicts,
 };
 
 /// Reports a decision, in the counters of its policies and trials. If it denies the check, an event reports it, at most
 /// once a second for each policy, and for its shadow and trial charges.
-#[inline]
 pub(crate) fn record_decision<'r>(
     decision: &Decision<'_>,
     route: impl FnOnce() -> Option<&'r str>,
@@ -106,7 +105,8 @@ reports! { feature "tracing";
         let outcome = match decision {
             Decision::Denied(denied) => denied.binding(),
             Decision::Allowed(allowed) => {
-                allowed.outcomes().find(|it| it.kind() == OutcomeKind::WouldDeny)
+                let mut others = allowed.outcomes().filter(|it| !it.charge().is_live());
+                others.find(|it| it.verdict() != Verdict::Passed)
             }
         };
         if let Some(outcome) = outcome
@@ -159,19 +159,18 @@ fn due(outcome: &Outcome<'_>) -> Option<u64> {
 
 #[cfg(feature = "tracing")]
 fn denied(outcome: Outcome<'_>, decision: &Decision<'_>, route: Option<&str>, suppressed: u64) {
-    let (standing, source) = (outcome.standing(), decision.source());
-    let (policy, cost, key) =
-        (outcome.charge().policy().name(), outcome.charge().cost(), outcome.charge().key());
+    let charge = outcome.charge();
+    let standing = outcome.standing();
     // The fallback decides by the share of this process, so the used units count against the share.
-    let share = (source == Source::Fallback).then(|| standing.limit());
-    let limit = share.map_or(standing.limit(), |_| outcome.charge().quota().capacity());
-    let used = standing.limit().saturating_sub(standing.remaining());
-    let (source, charge) = (source.name(), outcome.charge());
-    let (shadow, trial) = (charge.is_shadow(), charge.is_trial());
-    let retry_after = standing.retry_after().map(tracing::field::debug);
+    let share = (decision.source() == Source::Fallback).then_some(standing.limit);
     tracing::info!(
         target: "plimsoll",
-        policy, ?key, cost, used, share, limit, source, retry_after, route, shadow, trial, suppressed,
+        policy = charge.policy().name(), key = ?charge.key(), cost = charge.cost(),
+        used = standing.limit.saturating_sub(standing.remaining), share,
+        limit = share.map_or(standing.limit, |_| charge.quota().capacity()),
+        source = decision.source().name(),
+        retry_after = standing.retry_after.map(tracing::field::debug), route,
+        shadow = charge.is_shadow(), trial = charge.is_trial(), suppressed,
         "denied"
     );
 }

@@ -18,19 +18,35 @@ impl FirstRequests {
     /// The number of requests in which misuse is looked for.
     pub(crate) const COUNT: u32 = 1_000;
 
-    /// Returns whether misuse is still looked for: never, if there are no events. It reads one atomic.
-    pub(crate) fn is_active(&self) -> bool {
-        cfg!(feature = "tracing") && self.0.load(Relaxed) < Self::COUNT
-    }
-
-    /// Counts a request. Returns its number, beginning with 1.
-    pub(crate) fn count(&self) -> u32 {
-        self.0.fetch_add(1, Relaxed).saturating_add(1)
+    /// Counts a request. Returns its number, beginning with 1, or `None` if misuse is no longer looked for: it never
+    /// is, if there are no events. Then it reads one atomic.
+    pub(crate) fn count(&self) -> Option<u32> {
+        let is_active = cfg!(feature = "tracing") && self.0.load(Relaxed) < Self::COUNT;
+        is_active.then(|| self.0.fetch_add(1, Relaxed).saturating_add(1))
     }
 
     /// Ends the search.
     pub(crate) fn end(&self) {
         self.0.store(Self::COUNT, Relaxed);
+    }
+
+    /// Records the route of `all` that a request has matched, if any. The last of the first requests reports the routes
+    /// that none has matched. `seen` is the route that axum has matched, never the path of a client.
+    pub(crate) fn watch<'r>(
+        &self,
+        matched: Option<&WatchedRoute>,
+        all: impl IntoIterator<Item = &'r WatchedRoute>,
+        seen: Option<&str>,
+    ) {
+        let Some(number) = self.count() else { return };
+        if let Some(matched) = matched {
+            matched.has_matched.store(true, Relaxed);
+        }
+        if number == Self::COUNT {
+            let seen = seen.unwrap_or("none: no route is matched before this layer");
+            let unmatched = all.into_iter().filter(|route| !route.has_matched.load(Relaxed));
+            unmatched.for_each(|route| route_unmatched(route, seen));
+        }
     }
 }
 
@@ -49,32 +65,6 @@ impl WatchedRoute {
     #[track_caller]
     pub(crate) fn new(text: &str) -> Self {
         Self { text: text.into(), at: Location::caller(), has_matched: false.into() }
-    }
-}
-
-impl FirstRequests {
-    /// Records the route of `all` that a request has matched, if any. The last of the first requests reports the routes
-    /// that none has matched. `seen` is the route that axum has matched, never the path of a client.
-    pub(crate) fn watch<'r>(
-        &self,
-        matched: Option<&WatchedRoute>,
-        all: impl IntoIterator<Item = &'r WatchedRoute>,
-        seen: Option<&str>,
-    ) {
-        if !self.is_active() {
-            return;
-        }
-        if let Some(matched) = matched {
-            matched.has_matched.store(true, Relaxed);
-        }
-        if self.count() == Self::COUNT {
-            for route in all.into_iter().filter(|route| !route.has_matched.load(Relaxed)) {
-                route_unmatched(
-                    route,
-                    seen.unwrap_or("none: no route is matched before this layer"),
-                );
-            }
-        }
     }
 }
 

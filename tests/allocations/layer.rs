@@ -108,7 +108,7 @@ fn only_header_values_and_documents_allocate() {
         let key = parts.headers.get("x-api-key")?.to_str().ok()?;
         let limit = if key == "alice" { 900 } else { 700 };
         let burst = Algorithm::TokenBucket { burst: limit };
-        Quota::new_with_algorithm(limit, std::time::Duration::from_millis(1), burst).ok()
+        Quota::new(limit, std::time::Duration::from_millis(1), burst).ok()
     });
     let mut service = RateLimitLayer::new(Limiter::in_memory(), rule).layer(Handler);
     assert_eq!(allocations_of(&["alice", "bob"], &mut service, StatusCode::OK) - bare, 1);

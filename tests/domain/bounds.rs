@@ -27,7 +27,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>, parts: &[&str]) {
 fn limit() {
     for algorithm in Algorithm::EACH.iter().copied() {
         let most = facts(algorithm).max_limit;
-        let quota = |limit| Quota::new_with_algorithm(limit, Duration::from_secs(1), algorithm);
+        let quota = |limit| Quota::new(limit, Duration::from_secs(1), algorithm);
         for limit in [1, most] {
             assert_eq!(quota(limit).expect("allowed").limit(), limit);
         }
@@ -41,7 +41,7 @@ fn limit() {
 #[test]
 fn window() {
     for algorithm in Algorithm::EACH.iter().copied() {
-        let quota = |window| Quota::new_with_algorithm(1, window, algorithm);
+        let quota = |window| Quota::new(1, window, algorithm);
         for window in [MIN_WINDOW, MAX_WINDOW] {
             assert_eq!(quota(window).expect("allowed").window(), window);
         }
@@ -57,9 +57,7 @@ fn window() {
 
 #[test]
 fn burst() {
-    let quota = |limit, window, burst| {
-        Quota::new_with_algorithm(limit, window, Algorithm::TokenBucket { burst })
-    };
+    let quota = |limit, window, burst| Quota::new(limit, window, Algorithm::TokenBucket { burst });
     let second = Duration::from_secs(1);
     for burst in [1, MAX_LIMIT] {
         assert_eq!(quota(MAX_LIMIT, second, burst).expect("allowed").capacity(), burst);
@@ -92,7 +90,7 @@ fn lease() {
     let tenth = "(a tenth of the window)";
     for algorithm in Algorithm::EACH.iter().copied() {
         let algorithm = with_parameters(algorithm, 1, 10_000);
-        let quota = |window| Quota::new_with_algorithm(10_000, window, algorithm).expect("allowed");
+        let quota = |window| Quota::new(10_000, window, algorithm).expect("allowed");
         let minute = quota(Duration::from_secs(60));
         assert_eq!(minute.lease(), None);
         for lease in [millis(1), millis(6_000)] {
@@ -303,30 +301,30 @@ fn names() {
 fn keys() {
     let bytes: Vec<u8> = (0..1 << 16).map(|index| (index % 251 + 1) as u8).collect();
     let lengths = [0, 1, 45, 46, 47, 48, 64, 1_000, 1 << 16];
-    let keys: Vec<Key> = lengths.iter().map(|length| Key::new(&bytes[..*length])).collect();
+    let keys: Vec<Key> = lengths.iter().map(|length| Key::from(&bytes[..*length])).collect();
     for (index, key) in keys.iter().enumerate() {
         assert_eq!(keys.iter().position(|other| other == key), Some(index), "all differ");
         let plain = lengths[index] <= 46;
         assert_eq!(key.reveal() == &bytes[..lengths[index]], plain);
-        assert_eq!(*key, Key::new(&bytes[..lengths[index]]), "the same bytes are the same key");
+        assert_eq!(*key, Key::from(&bytes[..lengths[index]]), "the same bytes are the same key");
         assert_ne!(*key, key.tagged("tenant"));
         assert_ne!(key.tagged("tenant"), key.tagged("other"));
         assert_ne!(*key, Key::ANONYMOUS);
     }
     for spelled in [&b"\0a\x7f\0\0\x01"[..], b"\0n\0\0\0\0\0\0\0\x07", b"\0", b"\0p"] {
-        let key = Key::new(spelled);
+        let key = Key::from(spelled);
         assert_ne!(key.reveal(), spelled, "what begins with a zero byte is not kept as it is");
         assert_ne!(key, Key::from(std::net::IpAddr::from([127, 0, 0, 1])), "nor is it an address");
         assert_ne!(key, Key::from(7), "nor a number");
     }
     let (short, long) = (Key::from("a"), Key::from("b".repeat(46)));
     for pair in [Key::from((short, short)), Key::from((short, long))] {
-        assert_ne!(pair, Key::new(pair.reveal()), "nobody is a pair by spelling it");
+        assert_ne!(pair, Key::from(pair.reveal()), "nobody is a pair by spelling it");
     }
     let spelled = [&b"\0p\0\x01a\0\x2e"[..], &[b'b'; 46]].concat();
-    assert_ne!(Key::from((short, long)), Key::new(&spelled), "not even by what it is made from");
+    assert_ne!(Key::from((short, long)), Key::from(&spelled), "not even by what it is made from");
     // A digest's bytes are another key than the digest.
-    assert_ne!(keys[6], Key::new(keys[6].reveal()));
+    assert_ne!(keys[6], Key::from(keys[6].reveal()));
     assert!(!format!("{:?}", Key::from("secret")).contains("secret"));
 }
 
@@ -418,7 +416,7 @@ fn quotas() -> impl Strategy<Value = Quota> {
         "out of bounds",
         |(limit, window, pick, n, burst, lease)| {
             let algorithm = with_parameters(pick, n, if n % 2 == 0 { limit } else { burst });
-            let quota = Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm);
+            let quota = Quota::new(limit, Duration::from_micros(window), algorithm);
             // Up to a tenth of the window.
             let longest = (window / 10_000).min(3_600_000);
             let lease = lease.map(|part| Duration::from_millis(longest * part / 1_000));

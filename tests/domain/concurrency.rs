@@ -136,7 +136,7 @@ fn a_full_store_admits_new_keys_from_many_threads() {
             let decision = now(limiter.check(charges.collect::<Charges<'_>>()));
             assert!(decision.expect("the store answers").is_allowed(), "the keys are new");
             clock.advance(Duration::from_micros(1));
-            most = most.max(store.0.stats().keys);
+            most = most.max(store.status().memory.expect("an embedded store").keys);
         }
         most
     });
@@ -145,7 +145,7 @@ fn a_full_store_admits_new_keys_from_many_threads() {
     assert!(most <= PLACES + 3 * THREADS, "{most} keys in {PLACES} places");
     // The next new keys replace the surplus.
     (0..100).for_each(|key: u64| drop(now(limiter.check(policy.charge(key, 1)))));
-    assert!(store.0.stats().keys <= PLACES);
+    assert!(store.status().memory.expect("an embedded store").keys <= PLACES);
 }
 
 /// Time moves on in one thread while the others ask: exact totals, because a fixed window admits
@@ -220,7 +220,7 @@ fn checks_of_several_keys_in_any_order() {
             let peek = now(fixture.limiter.peek(policy.charge(key as u64, 0)));
             let peek = peek.expect("the store answers");
             assert_eq!(
-                limit - peek.outcomes().next().expect("an outcome").standing().remaining(),
+                limit - peek.outcomes().next().expect("an outcome").standing().remaining,
                 spent
             );
             refused += u64::from(spent > 2_990);
@@ -298,7 +298,7 @@ fn futures_dropped_at_every_await_admit_no_more() {
             let second = policy("second", "100/s");
             let left = |policy: &Policy| {
                 let peek = now(plain.peek(policy.charge("alice", 0))).expect("an answer");
-                peek.outcomes().next().expect("an outcome").standing().remaining()
+                peek.outcomes().next().expect("an outcome").standing().remaining
             };
             let both = || [first.charge("alice", 3), second.charge("alice", 2)];
             let mut admitted = 0;
@@ -345,7 +345,7 @@ fn refunds_dropped_at_every_await_are_applied_once() {
             };
             let _ = drop_after(polls, slow.hold(held.into_receipt()).refund());
             let peek = now(plain.peek(policy.charge("alice", 0))).expect("an answer");
-            let left = peek.outcomes().next().expect("an outcome").standing().remaining();
+            let left = peek.outcomes().next().expect("an outcome").standing().remaining;
             assert_eq!(left, if polls == 0 { 1 } else { 6 }, "{kind}");
         }
     }
@@ -385,7 +385,7 @@ fn reservations_from_many_threads() {
         .sum();
         let peek = now(fixture.limiter.peek(policy.charge("alice", 0))).expect("an answer");
         assert_eq!(
-            100_000 - peek.outcomes().next().expect("an outcome").standing().remaining(),
+            100_000 - peek.outcomes().next().expect("an outcome").standing().remaining,
             kept,
             "{kind}"
         );

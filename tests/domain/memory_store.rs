@@ -45,12 +45,12 @@ impl Bounded {
     }
 
     fn stats(&self) -> MemoryStats {
-        self.store.0.stats()
+        self.store.status().memory.expect("an embedded store")
     }
 }
 
 fn remaining(decision: &Decision<'_>) -> u64 {
-    decision.outcomes().next().expect("an outcome").standing().remaining()
+    decision.outcomes().next().expect("an outcome").standing().remaining
 }
 
 #[test]
@@ -204,7 +204,8 @@ fn a_store_states_its_size() {
     let default = MemoryStore::new(MemoryConfig::default());
     assert_eq!(default.description(), "memory (1000000 keys, 256 MiB)");
     // The page of `max_keys` states it.
-    assert_eq!((default.stats().keys, default.stats().bytes), (0, 4 << 20));
+    let stats = default.status().memory.expect("an embedded store");
+    assert_eq!((stats.keys, stats.bytes), (0, 4 << 20));
 }
 
 /// The new key of a check takes the place of a key that is not in the check, even if one of the check
@@ -223,8 +224,7 @@ fn the_keys_of_one_check_are_not_evicted_for_each_other() {
         bounded.clock.advance(Duration::from_micros(1));
         let all: Charges<'_> = policies.iter().map(|policy| policy.charge(0, 1)).collect();
         let decision = now(bounded.limiter.check(all)).expect("the store answers");
-        let left =
-            |index| decision.outcomes().nth(index).expect("an outcome").standing().remaining();
+        let left = |index| decision.outcomes().nth(index).expect("an outcome").standing().remaining;
         assert_eq!([0, 1, 2].map(left), [8, 9, 9], "{kind}");
         let stats = bounded.stats();
         assert_eq!((stats.keys, stats.evicted, stats.forgiven), (8, 2, 2), "{kind}");
@@ -243,8 +243,7 @@ fn nothing_is_reclaimed_early() {
         let policy = policy("policy", &format!("10/min {kind}"));
         let decision = bounded.check(&policy, 0, 10);
         assert!(decision.is_allowed());
-        let reset =
-            micros(decision.outcomes().next().expect("an outcome").standing().reset_after());
+        let reset = micros(decision.outcomes().next().expect("an outcome").standing().reset_after);
         bounded.clock.set(START + reset - 1);
         // Newcomers that spend: each looks at a few keys for one that has expired.
         for key in 1..30 {

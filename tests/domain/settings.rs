@@ -54,7 +54,7 @@ fn an_error_names_the_value_and_what_is_allowed() {
         (error::<Quota>(json!("0/min")), "limit is 0, allowed is 1 to 1000000000000"),
         (error::<Quota>(json!("9/min leased(7s)")), "lease is 7s, allowed is 1 ms to 6s for 9/min"),
         (error::<Algorithm>(json!("leaky")), "algorithm is \"leaky\", allowed is sliding-log, "),
-        (error::<OnFailure>(json!("close")), "unknown variant `close`, expected one of `local`"),
+        (error::<OnFailure>(json!("close")), "unknown variant `close`, expected one of `allow`"),
     ] {
         assert!(message.contains(expected), "{message}\n{expected}");
     }
@@ -106,6 +106,6 @@ fn a_concurrency_limit_is_a_text_too() {
     assert!(jobs.leased(Duration::from_millis(500)).is_err());
     assert!(jobs.with_algorithm(Algorithm::FixedWindow).is_err());
     assert!(Quota::per_minute(20).expires(Duration::from_secs(30)).is_err());
-    assert_ne!(jobs, Quota::new(20, Duration::from_secs(30)).expect("valid"));
+    assert_ne!(jobs, "20/30s".parse().expect("valid"));
     assert!(!Quota::per_minute(20).is_concurrent() && jobs.is_concurrent());
 }

@@ -85,7 +85,7 @@ async fn exemptions_and_entries_of_costs_are_reported_too() {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let table = [("/search", 2), ("/user/{id}", 3), ("POST /search", 4)];
-    let rule = Rule::new(policy("calls"), by::constant("all")).cost(cost::by_route(table, 1));
+    let rule = Rule::new(policy("calls"), by::constant("all")).cost(cost::by_route(table, |_| 1));
     let layer = layer(rule)
         .exempt(route::grpc("shop.Orders/Place"))
         .exempt(|parts| parts.method == "OPTIONS");

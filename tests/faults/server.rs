@@ -97,7 +97,8 @@ async fn blocking() -> &'static str {
 /// Tells the client who decided.
 pub(crate) async fn show_source(mut response: Response) -> Response {
     let decided = response.extensions().get::<Decisions>();
-    let source = match decided.and_then(Decisions::decision).map(Decision::source) {
+    let decision = decided.and_then(|decided| decided.decisions().next());
+    let source = match decision.map(Decision::source) {
         Some(Source::Shared) => "shared",
         Some(Source::Fallback) => "fallback",
         Some(Source::Cache) => "cache",

@@ -60,7 +60,7 @@ async fn free(limiter: &Limiter, policy: &Policy, keys: u32) -> usize {
             .peek(charges.collect::<plimsoll::policy::Charges<'_>>())
             .await
             .expect("an answer");
-        free += peek.outcomes().filter(|it| it.standing().remaining() > 0).count();
+        free += peek.outcomes().filter(|it| it.standing().remaining > 0).count();
     }
     free
 }

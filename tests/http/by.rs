@@ -164,14 +164,14 @@ fn costs() {
     assert_eq!(length(&parts(twice)), 99);
     assert_eq!(length(&parts(Request::post("/").version(Version::HTTP_2))), 99);
 
-    let table = cost::by_route([("/search", 5), ("POST /search", 7), ("GET /x", 2)], 1);
+    let table = cost::by_route([("/search", 5), ("POST /search", 7), ("GET /x", 2)], |_| 1);
     let of = |method: &str, path: &str| table(&parts(Request::builder().method(method).uri(path)));
     assert_eq!(of("GET", "/search?q=1"), 5);
     assert_eq!(of("POST", "/search"), 7);
     assert_eq!(of("HEAD", "/x"), 2);
     assert_eq!([of("GET", "/x"), of("PUT", "/x"), of("GET", "/y")], [2, 1, 1]);
     let by_method = |parts: &Parts| if parts.method == http::Method::PUT { 3 } else { 1 };
-    let table = cost::by_route_or_else([("/search", 2), ("/free", 0)], by_method);
+    let table = cost::by_route([("/search", 2), ("/free", 0)], by_method);
     let of = |method: &str, path: &str| table(&parts(Request::builder().method(method).uri(path)));
     assert_eq!([of("PUT", "/search"), of("PUT", "/"), of("GET", "/")], [2, 3, 1]);
     // Another spelling costs no less than the request that was sent.
@@ -203,7 +203,7 @@ fn routes_that_match_no_request_panic() {
     ] {
         assert!(std::panic::catch_unwind(|| drop(route::is(wrong))).is_err(), "{wrong:?}");
         assert!(route::validate(wrong).is_err(), "{wrong:?}");
-        let table = || drop(cost::by_route([(wrong, 1)], 1));
+        let table = || drop(cost::by_route([(wrong, 1)], |_| 1));
         assert!(std::panic::catch_unwind(table).is_err(), "{wrong:?}");
     }
 }
@@ -254,9 +254,9 @@ fn a_route_is_refused_with_what_is_meant() {
 /// An entry that another one hides would match no request.
 #[test]
 fn each_entry_of_a_table_of_costs_matches() {
-    let twice = || drop(cost::by_route([("/a", 1), ("GET /a", 2), ("/a", 3)], 1));
+    let twice = || drop(cost::by_route([("/a", 1), ("GET /a", 2), ("/a", 3)], |_| 1));
     assert!(std::panic::catch_unwind(twice).is_err());
-    let cost = cost::by_route([("/a", 1), ("GET /a", 2), ("HEAD /a", 3)], 9);
+    let cost = cost::by_route([("/a", 1), ("GET /a", 2), ("HEAD /a", 3)], |_| 9);
     for (method, expected) in [("HEAD", 3), ("GET", 2), ("PUT", 1)] {
         let request = Request::builder().method(method).uri("/a").body(()).unwrap();
         assert_eq!(cost(&request.into_parts().0), expected, "{method}");

@@ -57,7 +57,7 @@ fn layer(limiter: &Limiter, policy: &Policy) -> RateLimitLayer {
 
 async fn free(limiter: &Limiter, policy: &Policy) -> u64 {
     let decision = limiter.peek(policy.charge("all", 0)).await.expect("an answer");
-    decision.binding().expect("one charge").standing().remaining()
+    decision.binding().expect("one charge").standing().remaining
 }
 
 async fn becomes_free(limiter: &Limiter, policy: &Policy, expected: u64) {

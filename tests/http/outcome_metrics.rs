@@ -193,8 +193,8 @@ fn a_denial_counts_for_the_policies_that_refuse() {
             // A cost over capacity is a refusal too. Both policies refuse this check.
             let charges = [free.charge("a", 1), small.charge("a", 2), none.charge("a", 2).shadow()];
             let decision = limiter.check(charges).await.unwrap();
-            let kinds: Vec<_> = decision.outcomes().map(|it| it.kind().name()).collect();
-            assert_eq!(kinds, ["denied", "denied", "would_deny"]);
+            let names: Vec<_> = decision.outcomes().map(|it| it.name()).collect();
+            assert_eq!(names, ["denied", "denied", "would_deny"]);
         });
     });
     assert_eq!(

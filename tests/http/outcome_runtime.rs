@@ -37,7 +37,7 @@ fn left_after_a_body_without_runtime(limiter: Limiter) -> u64 {
     let response = runtime.block_on(service.oneshot(Request::new(()))).unwrap();
     thread::spawn(move || drop(response)).join().expect("no panic");
     let decision = runtime.block_on(limiter.peek(bytes.charge("all", 0))).unwrap();
-    decision.binding().unwrap().standing().remaining()
+    decision.binding().unwrap().standing().remaining
 }
 
 #[test]

@@ -36,7 +36,7 @@ struct Said {
 fn routes(prefix: &str, said: &Arc<Mutex<Said>>) -> Router {
     let [file, health] = ["/files/a/b", "/health"].map(|path| format!("{prefix}{path}"));
     let is_file = route::is(&file);
-    let costs = cost::by_route([(&*file, 10), (&*health, 0)], 1);
+    let costs = cost::by_route([(&*file, 10), (&*health, 0)], |_| 1);
     let said = Arc::clone(said);
     let ask = from_fn(move |request: Request, next: Next| {
         let (parts, body) = request.into_parts();
@@ -89,7 +89,7 @@ fn normalizing() -> Router {
 macro_rules! asking {
     ($said:expr, $login:expr) => {{
         let (said, is_login) = (Arc::clone($said), route::is($login));
-        let costs = cost::by_route([($login, 10)], 1);
+        let costs = cost::by_route([($login, 10)], |_| 1);
         from_fn(move |request: Request, next: Next| {
             let (parts, body) = request.into_parts();
             *said.lock().unwrap() = Said { is_route: is_login(&parts), cost: costs(&parts) };

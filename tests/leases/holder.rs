@@ -76,10 +76,10 @@ async fn check(limiter: Limiter, mut random: Random, uses: Arc<File>, from_stock
             let decision = limiter.check(charge).await;
             let after = now();
             // Without a fallback, a check of which Redis says nothing is an error.
-            if let Ok(Decision::Allowed(allowed)) = decision {
+            if let Ok(decision @ Decision::Allowed(_)) = decision {
                 let record = [number, before, after, cost].map(u64::to_le_bytes).concat();
                 (&*uses).write_all(&record).expect("written");
-                from_stock.fetch_add(u64::from(allowed.source() == Source::Leased), Relaxed);
+                from_stock.fetch_add(u64::from(decision.source() == Source::Leased), Relaxed);
             }
         }
         sleep(Duration::from_millis(5)).await;

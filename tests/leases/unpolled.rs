@@ -74,7 +74,7 @@ impl Cell {
     fn new(program: Program, work: u64, (lease, window): (u64, u64), algorithm: Algorithm) -> Self {
         let limit = (2 * window / work * 2 / 3).max(2);
         let algorithm = with_parameters(algorithm, 10, limit.div_ceil(2) + 2);
-        let quota = Quota::new_with_algorithm(limit, Duration::from_millis(window), algorithm)
+        let quota = Quota::new(limit, Duration::from_millis(window), algorithm)
             .and_then(|quota| quota.leased(Duration::from_millis(lease)))
             .expect("a valid quota");
         let work = Duration::from_millis(work);

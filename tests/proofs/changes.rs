@@ -229,7 +229,7 @@ fn quotas(random: &mut Random) -> Vec<Quota> {
             Parameter::Burst => random.one(&[1, 2, 5, 10, 50]),
         });
         let window = Duration::from_micros(random.one(windows));
-        Quota::new_with_algorithm(limit, window, algorithm).expect("in bounds")
+        Quota::new(limit, window, algorithm).expect("in bounds")
     };
     (0..count).map(|_| quota()).collect()
 }
@@ -255,7 +255,7 @@ async fn the_models_of_the_proofs_change_and_refund_as_the_crate_and_the_script_
 async fn a_model_that_changes_or_refunds_otherwise_is_found() {
     let wider = |quota: Quota| {
         let window = quota.window() + Duration::from_micros(1);
-        Quota::new_with_algorithm(quota.limit(), window, quota.algorithm()).expect("in bounds")
+        Quota::new(quota.limit(), window, quota.algorithm()).expect("in bounds")
     };
     let altered: [Altered; 2] = [(wider, false), (|quota| quota, true)];
     for altered in altered {

@@ -49,10 +49,10 @@ pub(crate) fn line(outcome: Outcome<'_>) -> Line {
     let standing = outcome.standing();
     Line {
         units: outcome.granted(),
-        remaining: standing.remaining(),
-        next_after: micros(standing.next_after()),
-        reset_after: micros(standing.reset_after()),
-        retry_after: standing.retry_after().map(micros),
+        remaining: standing.remaining,
+        next_after: micros(standing.next_after),
+        reset_after: micros(standing.reset_after),
+        retry_after: standing.retry_after.map(micros),
     }
 }
 
@@ -173,10 +173,7 @@ async fn a_model_of_another_quota_is_found() {
     let altered: [fn(Quota) -> Quota; 3] = [
         |quota| with(quota, quota.limit() + 1, micros(quota.window())),
         |quota| with(quota, quota.limit(), micros(quota.window()) + 1),
-        |quota| {
-            Quota::new_with_algorithm(quota.limit(), quota.window(), quota.algorithm())
-                .expect("in bounds")
-        },
+        |quota| Quota::new(quota.limit(), quota.window(), quota.algorithm()).expect("in bounds"),
     ];
     for altered in altered {
         let mut trio = Trio::new(None);
@@ -196,6 +193,6 @@ async fn a_model_of_another_quota_is_found() {
 
 fn with(quota: Quota, limit: u64, window: u64) -> Quota {
     let window = std::time::Duration::from_micros(window);
-    let plain = Quota::new_with_algorithm(limit, window, quota.algorithm()).expect("in bounds");
+    let plain = Quota::new(limit, window, quota.algorithm()).expect("in bounds");
     quota.lease().and_then(|lease| plain.leased(lease).ok()).unwrap_or(plain)
 }

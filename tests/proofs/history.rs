@@ -48,8 +48,7 @@ fn quota(random: &mut Random) -> Quota {
         Parameter::Burst => random.one(&[1, 2, 5, 10, 50]),
     });
     let window = Duration::from_micros(window);
-    let quota = Quota::new_with_algorithm(limit, window, algorithm)
-        .unwrap_or_else(|_| Quota::per_second(5));
+    let quota = Quota::new(limit, window, algorithm).unwrap_or_else(|_| Quota::per_second(5));
     let longest = quota.window().as_millis() as u64 / 10;
     let lease = Duration::from_millis(random.one(&[1, 2, longest / 3, longest]));
     if random.below(2) == 0 { quota } else { quota.leased(lease).unwrap_or(quota) }

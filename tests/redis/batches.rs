@@ -102,7 +102,7 @@ async fn groups(servers: &[Server], shared: RedisStore, histories: u64, test: &s
                     ("allowed", ours.is_allowed()),
                     ("denied", !ours.is_allowed()),
                     ("several charges", ours.outcomes().len() > 1),
-                    ("shadow", charges.iter().any(Charge::is_shadow)),
+                    ("shadow", charges.iter().any(|it| !it.is_live() && !it.is_trial())),
                     ("trial", charges.iter().any(Charge::is_trial)),
                 ] {
                     *tally.entry(case).or_default() += u64::from(holds);

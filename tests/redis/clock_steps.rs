@@ -90,7 +90,7 @@ async fn the_clock_of_the_server_is_set_an_hour_forward_and_back() {
         };
         set(Duration::ZERO);
         let algorithm = with_parameters(algorithm, 1, LIMIT);
-        let quota = Quota::new(LIMIT, WINDOW).and_then(|quota| quota.with_algorithm(algorithm));
+        let quota = Quota::new(LIMIT, WINDOW, algorithm);
         let policy = Policy::new("steps", quota.expect("a valid quota")).expect("a valid name");
         limiter.reset(policy.charge("alice", 0)).await.expect("an answer");
         assert_eq!(check(&limiter, &policy).await, Ok(()), "{algorithm:?}");

@@ -50,7 +50,7 @@ impl Shared {
 
     async fn remaining(&self, policy: &Policy) -> u64 {
         let peek = self.limiter.peek(policy.charge("alice", 0)).await.expect("an answer");
-        peek.outcomes().next().expect("an outcome").standing().remaining()
+        peek.outcomes().next().expect("an outcome").standing().remaining
     }
 }
 
@@ -86,10 +86,10 @@ async fn the_standing_after_a_refund_of_the_oldest_record() {
         }
         let answer = shared.store.call(Request::Refund(&first), None).await;
         let reply = answer.expect("an answer").charges()[0];
-        assert_eq!((reply.units, reply.standing.remaining()), (3, 6), "{name}");
+        assert_eq!((reply.units, reply.standing.remaining), (3, 6), "{name}");
         let since_second = later.len() as u64 - 1;
-        assert_eq!(reply.standing.next_after(), Duration::from_secs(10 - since_second), "{name}");
-        assert_eq!(reply.standing.reset_after(), Duration::from_secs(10), "{name}");
+        assert_eq!(reply.standing.next_after, Duration::from_secs(10 - since_second), "{name}");
+        assert_eq!(reply.standing.reset_after, Duration::from_secs(10), "{name}");
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) fn quota(random: &mut Random, algorithm: usize) -> Quota {
             .expires(window.max(Duration::from_secs(1)))
             .expect("an expiry in bounds");
     }
-    Quota::new_with_algorithm(limit, window, algorithm).unwrap_or_else(|_| Quota::per_second(5))
+    Quota::new(limit, window, algorithm).unwrap_or_else(|_| Quota::per_second(5))
 }
 
 /// The quota with its limit, its window or both between a quarter and four times as large, or with
@@ -96,7 +96,7 @@ fn near(random: &mut Random, quota: Quota) -> Option<Quota> {
         2 => (new_limit, new_window, algorithm),
         _ => (limit, new_window, quota.algorithm()),
     };
-    Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm).ok()
+    Quota::new(limit, Duration::from_micros(window), algorithm).ok()
 }
 
 pub(crate) fn view(decision: &Decision<'_>) -> String {
@@ -110,7 +110,7 @@ pub(crate) fn view(decision: &Decision<'_>) -> String {
 /// The quota with a lease, with another one, or with none.
 fn leased(random: &mut Random, quota: Quota) -> Quota {
     let (window, algorithm) = (quota.window(), quota.algorithm());
-    let plain = Quota::new_with_algorithm(quota.limit(), window, algorithm).expect("in bounds");
+    let plain = Quota::new(quota.limit(), window, algorithm).expect("in bounds");
     let longest = window.as_millis() as u64 / 10;
     let lease = Duration::from_millis(random.one(&[1, 2, longest / 3, longest]));
     if random.below(3) == 0 { plain } else { plain.leased(lease).unwrap_or(plain) }
@@ -188,13 +188,13 @@ impl Pair {
         self.memory.unblock(ours()).await.expect("unblocked");
         self.shared.unblock(theirs()).await.expect("unblocked");
         let open = self.standing(policy, key).await;
-        if open.remaining() == policy.ours.quota().capacity() {
+        if open.remaining == policy.ours.quota().capacity() {
             self.memory.reset(ours()).await.expect("reset");
             self.shared.reset(theirs()).await.expect("reset");
         }
-        if blocked.next_after() > open.next_after() {
-            self.memory.block(ours(), blocked.next_after()).await.expect("blocked");
-            self.shared.block(theirs(), blocked.next_after()).await.expect("blocked");
+        if blocked.next_after > open.next_after {
+            self.memory.block(ours(), blocked.next_after).await.expect("blocked");
+            self.shared.block(theirs(), blocked.next_after).await.expect("blocked");
         }
     }
 
@@ -319,7 +319,7 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
                     let left = pair.memory.peek(ours.charge(key(0), 0)).await.expect("memory");
                     // Both look at the key, in case the clock has been set back.
                     let _ = pair.shared.peek(theirs.charge(key(0), 0)).await.expect("redis");
-                    let left = left.outcomes().next().expect("an outcome").standing().remaining();
+                    let left = left.outcomes().next().expect("an outcome").standing().remaining;
                     let is_spent = left < ours.quota().capacity();
                     let leases = [old.lease(), new.lease()];
                     for (case, holds) in [
@@ -395,9 +395,13 @@ async fn history(pair: &Pair, seed: u64, tally: &mut Counts) {
                 let trial_spent =
                     !ours.is_allowed() && ours.outcomes().any(|outcome| outcome.granted() > 0);
                 let more = |is_lease| {
-                    let mut outcomes = ours.outcomes();
-                    outcomes.any(|it| {
-                        it.charge().is_lease() == is_lease && it.granted() > it.charge().cost()
+                    let mut more = ours.outcomes().filter(|it| it.granted() > it.charge().cost());
+                    more.any(|it| {
+                        let (policy, key) = (it.charge().policy(), it.charge().key());
+                        let same = lines.iter().filter(|line| {
+                            policies[line.policy].ours == *policy && line.key == *key
+                        });
+                        same.fold(false, |lease, line| lease | line.lease) == is_lease
                     })
                 };
                 for (case, holds) in [
@@ -486,7 +490,7 @@ async fn long_log(
         if random.below(if refunded > 0 { 50 } else { 2_000 }) == 0 {
             let window = Duration::from_micros(window / 2 + random.below(window));
             let limit = limit / 2 + random.below(limit);
-            let quota = Quota::new_with_algorithm(limit, window, quota.algorithm());
+            let quota = Quota::new(limit, window, quota.algorithm());
             policy.set_quota(quota.expect("in bounds"));
         }
         let refund = random.below(10) == 0 && !held.is_empty();
@@ -534,7 +538,7 @@ async fn compare_long_logs(random: &mut Random) {
     let plain = [(40, 0), (700, 0), (3_000, 0), (5_000, 0), (12_000, 0), (60_000, 0)];
     for (limit, n) in plain.into_iter().chain([(700, 100), (5_000, 1_000)]) {
         let algorithm = if n == 0 { Algorithm::SlidingLog } else { Algorithm::SlidingBuckets(n) };
-        let quota = Quota::new_with_algorithm(limit, Duration::from_secs(60), algorithm);
+        let quota = Quota::new(limit, Duration::from_secs(60), algorithm);
         let name = format!("long-{limit}-{n}");
         long_log(&pair, &name, quota.expect("in bounds"), 0, 6_000, random).await;
     }
@@ -575,7 +579,7 @@ async fn a_blocked_key_that_has_everything_back_is_forgotten_before_time_runs_ba
         .await
         .expect("a store");
     let pair = Pair::new(store);
-    let policy = Twins::new("p", Quota::new(4, Duration::from_millis(250)).expect("in bounds"));
+    let policy = Twins::new("p", "4/250ms".parse().expect("in bounds"));
     let (key, minute) = (Key::from("alice"), Duration::from_secs(60));
     let stores = [(&pair.memory, &policy.ours), (&pair.shared, &policy.theirs)];
     let set_clock = |millis: u64| pair.clock.set(1_700_000_000_000_000 + millis * 1_000);
@@ -594,7 +598,7 @@ async fn a_blocked_key_that_has_everything_back_is_forgotten_before_time_runs_ba
     }
     pair.forget_full(&policy, key).await;
     set_clock(500);
-    assert_eq!(pair.standing(&policy, key).await.next_after(), minute, "it is still blocked");
+    assert_eq!(pair.standing(&policy, key).await.next_after, minute, "it is still blocked");
     for ((limiter, _), receipt) in stores.into_iter().zip(receipts) {
         assert_eq!(limiter.hold(receipt).refund().await.expect("an answer"), 0);
     }
@@ -611,7 +615,7 @@ async fn a_refund_leaves_a_bucket_open_that_is_alone() {
     let pair = Pair::new(store);
     let quota = |window: u64| {
         let buckets = Algorithm::SlidingBuckets(50);
-        Quota::new_with_algorithm(1_000, Duration::from_millis(window), buckets).expect("in bounds")
+        Quota::new(1_000, Duration::from_millis(window), buckets).expect("in bounds")
     };
     let policy = Twins::new("p", quota(10_000));
     let key = Key::from("alice");
@@ -651,7 +655,7 @@ async fn a_refund_leaves_a_bucket_open_that_is_alone() {
     pair.standing(&policy, key).await;
     set_clock(first + 3);
     let _ = spend().await;
-    assert_eq!(pair.standing(&policy, key).await.remaining(), 1_000 - 4);
+    assert_eq!(pair.standing(&policy, key).await.remaining, 1_000 - 4);
 }
 
 /// Charges beyond the limit make counters larger than any limit, so the products and quotients of their waits
@@ -668,7 +672,7 @@ async fn counters_far_beyond_their_limit_wait_as_in_memory() {
         let mut random = Random(one.seed);
         let limit = Quota::MAX_LIMIT - random.below(1_000_000_007);
         let window = Quota::MAX_WINDOW - Duration::from_micros(random.below(1_000_000_007));
-        let quota = Quota::new_with_algorithm(limit, window, Algorithm::SlidingCounter);
+        let quota = Quota::new(limit, window, Algorithm::SlidingCounter);
         let policy = Twins::new(&format!("beyond-{:x}", one.seed), quota.expect("in bounds"));
         let bits = 40 + random.below(12);
         let units = (1 << bits) + random.below(1 << bits);
@@ -705,7 +709,7 @@ async fn carried_units_are_joined_and_refunded_as_in_memory() {
         let algorithm = random.one(&[Algorithm::SlidingCounter, Algorithm::FixedWindow]);
         let quota = |random: &mut Random| {
             let window = Duration::from_millis(400 + 25 * random.below(25));
-            Quota::new_with_algorithm(1_000, window, algorithm).expect("in bounds")
+            Quota::new(1_000, window, algorithm).expect("in bounds")
         };
         let policy = Twins::new(&format!("carried-{:x}", one.seed), quota(&mut random));
         let (mut held, mut now) = (Vec::new(), 1_700_000_000_000_000);

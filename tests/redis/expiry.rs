@@ -34,7 +34,7 @@ async fn a_key_lives_as_long_as_what_it_has_spent() {
             let spare = if is_log { 4_000 } else { 2_000 };
             let left = async || {
                 let peek = limiter.peek(policy.charge("alice", 0)).await.expect("a decision");
-                peek.outcomes().next().expect("an outcome").standing().reset_after().as_millis()
+                peek.outcomes().next().expect("an outcome").standing().reset_after.as_millis()
             };
             let _ = limiter.check(policy.charge("alice", 100)).await.expect("a decision");
             let before = left().await;
@@ -64,7 +64,7 @@ async fn a_long_log_lives_as_long_as_what_it_has_spent() {
         assert!(decision.is_allowed());
         let lives: i64 = server.ask("PTTL plim:{=alice}:p:l3");
         let peek = limiter.peek(policy.charge("alice", 0)).await.expect("a decision");
-        let after = peek.outcomes().next().expect("an outcome").standing().reset_after();
+        let after = peek.outcomes().next().expect("an outcome").standing().reset_after;
         // The test stood still until the window was over.
         let is_over = before.elapsed() >= Duration::from_secs(2);
         assert!(
@@ -189,7 +189,7 @@ async fn a_key_lives_as_long_as_its_block() {
         unblock("spent").await;
         let state = end("spent") * 1_000;
         let peek = limiter.peek(policy.charge("spent", 0)).await.expect("an answer");
-        let reset = peek.outcomes().next().expect("one").standing().reset_after();
+        let reset = peek.outcomes().next().expect("one").standing().reset_after;
         // All may be back by now, and the key gone.
         if reset > Duration::ZERO {
             let last = peek.time().as_micros() as i64 + reset.as_micros() as i64;
@@ -221,7 +221,7 @@ async fn a_log_lives_as_long_as_its_first_charge_after_a_block() {
     }
     let lives: i64 = server.ask("PTTL plim:{=alice}:p:l3");
     let peek = limiter.peek(policy.charge("alice", 0)).await.expect("a decision");
-    let after = peek.outcomes().next().expect("an outcome").standing().reset_after().as_millis();
+    let after = peek.outcomes().next().expect("an outcome").standing().reset_after.as_millis();
     let is_over = before.elapsed() >= Duration::from_secs(2);
     assert!(is_over || lives as i128 >= after as i128, "{lives} of {after} ms");
 }

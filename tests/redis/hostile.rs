@@ -261,7 +261,7 @@ async fn nothing_is_written_before_a_foreign_key() {
         let sound = policy("sound", &quota.replace("min", "400d"));
         let left = async || {
             let peek = limiter.peek(sound.charge(tag, 0)).await.expect("a decision");
-            peek.outcomes().next().expect("an outcome").standing().remaining()
+            peek.outcomes().next().expect("an outcome").standing().remaining
         };
         let charges = || [sound.charge(tag, 5), broken.charge(tag, 1)];
         let Reserved::Held(held) = limiter.reserve(charges()).await.expect("a decision") else {

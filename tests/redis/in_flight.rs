@@ -276,7 +276,7 @@ fn signal(role: &Role, name: &str) {
 async fn free(limiter: &Limiter) -> u64 {
     let jobs = policy("jobs", QUOTA);
     let peek = limiter.peek(jobs.charge("all", 0)).await.expect("an answer");
-    peek.binding().expect("a charge").standing().remaining()
+    peek.binding().expect("a charge").standing().remaining
 }
 
 /// Waits until this number of units is free. Returns the time at which Redis was last asked before. They were not

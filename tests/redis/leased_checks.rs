@@ -59,7 +59,7 @@ async fn spend(limiter: &Limiter, policy: &Policy, tasks: usize, checks: usize) 
 
 async fn remaining(limiter: &Limiter, policy: &Policy) -> u64 {
     let decision = limiter.peek(policy.charge("everybody", 1)).await.expect("an answer");
-    decision.binding().expect("one charge").standing().remaining()
+    decision.binding().expect("one charge").standing().remaining
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -29,6 +29,7 @@ mod starts;
 mod strays;
 mod topology;
 mod validation;
+mod walk;
 mod wire;
 mod wrapped;
 

@@ -40,7 +40,7 @@ async fn on(url: &str) -> Limiter {
 
 async fn free(limiter: &Limiter, charge: Charge<'_>) -> u64 {
     let peek = limiter.peek(charge).await.expect("an answer");
-    peek.binding().expect("a charge").standing().remaining()
+    peek.binding().expect("a charge").standing().remaining
 }
 
 /// Waits until this number of units is free, for at most `within`. A turn of the loop counts as [`TURN`] at most:

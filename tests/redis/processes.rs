@@ -46,7 +46,7 @@ async fn worker() {
                     ];
                     let decision = limiter.check(charges).await.expect("an answer");
                     let standing = *decision.outcomes().nth(2).expect("three charges").standing();
-                    spent = standing.limit() - standing.remaining();
+                    spent = standing.limit - standing.remaining;
                     match decision {
                         Decision::Allowed(allowed) => {
                             let receipt = allowed.into_receipt();

@@ -306,7 +306,7 @@ async fn a_charge_that_was_never_sent_is_replayed() {
         let policy = policy("p", "100/h");
         let left = async || {
             let decision = direct.peek(policy.charge("alice", 0)).await.expect("an answer");
-            decision.outcomes().next().expect("an outcome").standing().remaining()
+            decision.outcomes().next().expect("an outcome").standing().remaining
         };
         let source = async |cost| {
             let decision = limiter.check(policy.charge("alice", cost)).await.expect("a decision");

@@ -78,7 +78,7 @@ async fn is_judged(
         return false;
     }
     let standing = *peek.outcomes().next().expect("an outcome").standing();
-    let charged = standing.limit() - standing.remaining();
+    let charged = standing.limit - standing.remaining;
     assert_eq!(charged, admitted, "{quota} without {command}");
     true
 }

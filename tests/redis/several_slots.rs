@@ -13,7 +13,7 @@ use crate::{patient, policy, recovery::Frozen};
 
 async fn remaining(limiter: &Limiter, policy: &Policy, key: &str) -> u64 {
     let decision = limiter.peek(policy.charge(key, 0)).await.expect("an answer");
-    decision.outcomes().next().expect("an outcome").standing().remaining()
+    decision.outcomes().next().expect("an outcome").standing().remaining
 }
 
 /// The slots of a check are asked in sequence. A check that is dropped between two of them
@@ -146,8 +146,8 @@ async fn a_denied_check_asks_each_slot_once_and_refunds_once() {
         let taken = calls() - before;
         assert!(!decision.is_allowed());
         for outcome in decision.outcomes().filter(|it| it.charge().policy() == &wide) {
-            assert_eq!(outcome.standing().remaining(), 100, "{outcome:?}");
-            assert_eq!(outcome.standing().reset_after(), Duration::ZERO, "{outcome:?}");
+            assert_eq!(outcome.standing().remaining, 100, "{outcome:?}");
+            assert_eq!(outcome.standing().reset_after, Duration::ZERO, "{outcome:?}");
             assert_eq!(outcome.granted(), 0, "{outcome:?}");
         }
         // Each slot up to the denial, the refunds of those before it, and the standings of those behind it.

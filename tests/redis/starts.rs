@@ -5,7 +5,7 @@ use std::{future::Future, sync::atomic::Ordering::SeqCst, time::Duration};
 use bb8_redis::RedisConnectionManager;
 use futures_util::FutureExt;
 use plimsoll::{
-    Decision, Limiter, RedisStore, Resilience,
+    Limiter, RedisStore, Resilience,
     error::ErrorKind,
     redis::RedisConfig,
     store::{Source, Store},
@@ -28,10 +28,7 @@ fn lazy() -> RedisConfig {
 
 async fn source(limiter: &Limiter) -> Source {
     let policy = policy("p", "100000/h token-bucket(100000)");
-    match limiter.check(policy.charge("alice", 1)).await.expect("a decision") {
-        Decision::Allowed(allowed) => allowed.source(),
-        Decision::Denied(denied) => denied.source(),
-    }
+    limiter.check(policy.charge("alice", 1)).await.expect("a decision").source()
 }
 
 /// A process starts without Redis: it decides by itself, at once, and through Redis within 2 s of

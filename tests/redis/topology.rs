@@ -35,7 +35,7 @@ async fn a_cluster_works() {
             let decision = limiter.check(charges).await.expect("an answer");
             assert_eq!(decision.is_allowed(), expected, "{number} {other}");
             assert_eq!(decision.outcomes().len(), 2);
-            let spent = decision.outcomes().next().expect("an outcome").standing().remaining();
+            let spent = decision.outcomes().next().expect("an outcome").standing().remaining;
             assert_eq!(spent, 10 - (number + 1).min(2), "the spent units were refunded");
         }
     }

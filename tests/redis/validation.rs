@@ -154,7 +154,7 @@ impl Keys {
 
     async fn remaining(&self, policy: &Policy) -> u64 {
         let peek = self.limiter.peek(policy.charge("alice", 0)).await.expect("a decision");
-        peek.outcomes().next().expect("an outcome").standing().remaining()
+        peek.outcomes().next().expect("an outcome").standing().remaining
     }
 
     /// Asserts that the state with the first changes is foreign, and that with the second is not.

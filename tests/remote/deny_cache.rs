@@ -177,7 +177,7 @@ async fn a_cost_over_capacity_costs_the_store_one_call() {
     for _ in 0..1_000 {
         let decision = limiter.check(policy.charge("alice", 6)).await.unwrap();
         let outcome = decision.outcomes().next().unwrap();
-        assert_eq!((outcome.verdict(), outcome.standing().remaining()), (Verdict::OverCapacity, 5));
+        assert_eq!((outcome.verdict(), outcome.standing().remaining), (Verdict::OverCapacity, 5));
     }
     assert_eq!(remote.calls(), 1);
 }
@@ -199,7 +199,7 @@ async fn invented_second_keys_cost_the_store_a_bounded_number_of_calls() {
             let charges = [address.charge("1.2.3.4", 1), account.charge(key, cost)];
             let Decision::Denied(denied) = limiter.check(charges).await.unwrap() else { panic!() };
             let other = denied.outcomes().nth(1).unwrap();
-            let standing = (other.standing().remaining(), other.granted());
+            let standing = (other.standing().remaining, other.granted());
             assert_eq!(standing, (100, 0));
             // A cost over the capacity never passes, whatever the wait for the other key is.
             assert_eq!(denied.is_over_capacity(), cost == 101);

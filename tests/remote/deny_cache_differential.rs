@@ -190,7 +190,7 @@ impl<'t> Play<'t> {
     }
 
     fn quota(algorithm: Algorithm, limit: u64, window: u64) -> Quota {
-        Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm).unwrap()
+        Quota::new(limit, Duration::from_micros(window), algorithm).unwrap()
     }
 
     async fn run(mut self, steps: &[Step]) {
@@ -390,7 +390,7 @@ impl<'t> Play<'t> {
                 assert_eq!(parts(&ours), unspent);
             }
             all_known &= known;
-            refused |= known && ours.verdict() != Verdict::Passed && !ours.charge().is_shadow();
+            refused |= known && ours.verdict() != Verdict::Passed && ours.charge().is_live();
         }
         if cached {
             assert!(refused, "a cached denial needs a known denial");
@@ -435,7 +435,7 @@ impl<'t> Play<'t> {
         tally.count_if(!all_known, "answered from the cache, a key without an entry");
         tally.count_if(ours.outcomes().any(over), "answered from the cache, over capacity");
         tally.count_if(
-            ours.outcomes().any(|it| it.charge().is_shadow()),
+            ours.outcomes().any(|it| !it.charge().is_live()),
             "answered from the cache, with a shadow",
         );
         tally.count_if(
@@ -454,7 +454,7 @@ impl<'t> Play<'t> {
             return;
         }
         for outcome in ours.outcomes() {
-            let next_after = outcome.standing().next_after().as_micros() as u64;
+            let next_after = outcome.standing().next_after.as_micros() as u64;
             let denial = KnownDenial { time, next_after, highest_cost: outcome.charge().cost() };
             self.known_denials.insert(self.place(&outcome), denial);
         }
@@ -504,10 +504,10 @@ fn parts(outcome: &Outcome<'_>) -> Parts {
     (
         outcome.verdict(),
         outcome.granted(),
-        standing.limit(),
-        standing.remaining(),
-        standing.next_after(),
-        standing.reset_after(),
-        standing.retry_after(),
+        standing.limit,
+        standing.remaining,
+        standing.next_after,
+        standing.reset_after,
+        standing.retry_after,
     )
 }

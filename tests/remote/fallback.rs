@@ -56,7 +56,7 @@ impl Bench {
     pub(crate) async fn left(&self, policy: &Policy, key: &str) -> u64 {
         let peek = self.limiter.peek(policy.charge(key, 0)).await.expect("it falls back");
         assert_eq!(peek.source(), Source::Shared);
-        peek.outcomes().next().expect("an outcome").standing().remaining()
+        peek.outcomes().next().expect("an outcome").standing().remaining
     }
 
     /// Returns the state of the breaker.
@@ -211,7 +211,7 @@ async fn the_prober_ends_with_the_limiter() {
 #[test]
 fn without_a_runtime_requests_are_the_probes() {
     const OPEN: Duration = Duration::from_millis(5);
-    let breaker = BreakerConfig::default().open(OPEN);
+    let breaker = BreakerConfig { open: OPEN, ..BreakerConfig::default() };
     let bench = Bench::with(Resilience::default().breaker(breaker));
     let policy = policy("p", "1000/h");
     let check = || {
@@ -297,7 +297,7 @@ async fn units_of_an_outage_are_charged_once() {
         bench.heal(&policy).await;
         let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
         assert_eq!(peek.source(), Source::Shared);
-        let remaining = peek.outcomes().next().unwrap().standing().remaining();
+        let remaining = peek.outcomes().next().unwrap().standing().remaining;
         assert_eq!(remaining, 10 - 3 - 5, "{quota}");
         // And nothing more, ever after.
         bench.heal(&policy).await;
@@ -321,7 +321,7 @@ async fn refunded_units_of_an_outage_are_not_charged() {
     }
     bench.heal(&policy).await;
     let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
-    assert_eq!(peek.outcomes().next().unwrap().standing().remaining(), 6);
+    assert_eq!(peek.outcomes().next().unwrap().standing().remaining, 6);
 }
 
 /// The store may have charged the units of a check that timed out, so they are not refunded. They also
@@ -365,7 +365,7 @@ async fn only_the_last_window_of_an_outage_is_charged() {
         }
         bench.heal(&policy).await;
         let peek = bench.limiter.peek(policy.charge("alice", 0)).await.unwrap();
-        let left = peek.outcomes().next().unwrap().standing().remaining();
+        let left = peek.outcomes().next().unwrap().standing().remaining;
         assert!((6..=10).contains(&left), "{quota}: {left}");
         assert_eq!(peek.source(), Source::Shared);
     }
@@ -461,5 +461,5 @@ async fn a_quota_of_its_own_is_shared_out_and_replayed() {
     bench.heal(&policy).await;
     let peek = bench.limiter.peek(charge(0)).await.unwrap();
     assert_eq!(peek.source(), Source::Shared);
-    assert_eq!(peek.outcomes().next().unwrap().standing().remaining(), 4);
+    assert_eq!(peek.outcomes().next().unwrap().standing().remaining, 4);
 }

@@ -97,9 +97,15 @@ impl Shared {
             let remaining = UNITS.saturating_sub(units.len() as u64);
             let refused = matches!(action, Action::Take) && takes == 0;
             let wait = if remaining < UNITS { EXPIRY } else { Duration::ZERO };
-            let standing = Standing::new(UNITS, remaining, wait, wait, refused.then_some(wait));
+            let standing = Standing {
+                limit: UNITS,
+                remaining,
+                next_after: wait,
+                reset_after: wait,
+                retry_after: refused.then_some(wait),
+            };
             let verdict = if refused { Verdict::Refused } else { Verdict::Passed };
-            ChargeReply::new(verdict, takes, standing, Mark([mark, 0, 0]))
+            ChargeReply { verdict, units: takes, standing, mark: Mark([mark, 0, 0]) }
         };
         lines.into_iter().map(reply).collect()
     }
@@ -301,7 +307,7 @@ async fn units_in_flight_outlast_an_outage() {
     let jobs = Policy::new("jobs", Quota::concurrent(3)).expect("valid");
     let free = async || {
         let peek = observer.peek(jobs.charge("all", 0)).await.expect("an answer");
-        peek.binding().expect("a charge").standing().remaining()
+        peek.binding().expect("a charge").standing().remaining
     };
     let hold = async || match limiter.reserve(jobs.charge("all", 1)).await.expect("an answer") {
         Reserved::Held(held) => Some(held),
@@ -327,6 +333,28 @@ async fn units_in_flight_outlast_an_outage() {
     assert_eq!(free().await, 3);
 }
 
+/// Units of the fallback are renewed more often, so that the store has them soon after an outage, and no more often
+/// than this.
+#[tokio::test(start_paused = true)]
+async fn units_of_the_fallback_are_renewed_every_sixteenth_of_their_expiry() {
+    let remote = Remote::new(&ManualClock::at(1_700_000_000_000_000));
+    let resilience = Resilience::default().without_breaker();
+    let limiter = Limiter::with_resilience(remote.clone(), resilience);
+    let quota = Quota::concurrent(3).expires(Duration::from_secs(16)).expect("in bounds");
+    let jobs = Policy::new("jobs", quota).expect("valid");
+    remote.set(Mood::Down);
+    let Reserved::Held(held) = limiter.reserve(jobs.charge("all", 1)).await.expect("an answer")
+    else {
+        panic!("it is free")
+    };
+    assert_eq!(held.receipt().source, Source::Fallback);
+    let before = remote.calls();
+    sleep(Duration::from_millis(8_700)).await;
+    let renewals = remote.calls() - before;
+    assert!((7..=8).contains(&renewals), "{renewals} renewals in half of the expiry");
+    drop(held);
+}
+
 /// A refund or a settlement that the store cannot answer is no lost unit.
 #[tokio::test(start_paused = true)]
 async fn units_refunded_during_an_outage_are_released_after_it() {
@@ -348,7 +376,7 @@ async fn units_refunded_during_an_outage_are_released_after_it() {
     remote.set(Mood::Well);
     sleep(Duration::from_secs(10)).await;
     let peek = observer.peek(jobs.charge("all", 0)).await.expect("an answer");
-    assert_eq!(peek.binding().expect("a charge").standing().remaining(), 2);
+    assert_eq!(peek.binding().expect("a charge").standing().remaining, 2);
 }
 
 /// A store that answers after 100 ms. It notes when releases reach it, and how many lines they have.

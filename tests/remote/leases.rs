@@ -42,6 +42,12 @@ struct Logged {
     delay: Arc<Mutex<Duration>>,
 }
 
+/// Returns whether a charge takes units in advance: of one more than the cost, it leaves one to others.
+fn is_lease(charge: &Charge<'_>) -> bool {
+    let cost = charge.cost();
+    charge.units_if_free(u64::MAX) > cost && charge.units_if_free(cost + 1) == cost
+}
+
 impl Logged {
     /// Returns the requests since the last call.
     fn requests(&self) -> Vec<String> {
@@ -63,7 +69,7 @@ impl Store for Logged {
         };
         let line = match request {
             Request::Acquire(charges) => {
-                let kind = if charges.iter().any(Charge::is_lease) { "lease" } else { "acquire" };
+                let kind = if charges.iter().any(is_lease) { "lease" } else { "acquire" };
                 format!("{kind} {}", names(charges))
             }
             Request::Peek(charges) => format!("peek {}", names(charges)),
@@ -141,7 +147,7 @@ impl Case {
     async fn free_in_store(&self, charge: Charge<'_>) -> u64 {
         let stranger = Limiter::with_resilience(self.store.remote.clone(), Resilience::none());
         let decision = stranger.peek(charge).await.expect("a standing");
-        decision.binding().expect("one charge").standing().remaining()
+        decision.binding().expect("one charge").standing().remaining
     }
 
     /// Moves the clock, and lets the background tasks run.
@@ -152,7 +158,7 @@ impl Case {
 }
 
 fn remaining(decision: &Decision<'_>) -> u64 {
-    decision.binding().expect("one charge").standing().remaining()
+    decision.binding().expect("one charge").standing().remaining
 }
 
 /// Returns the number of tasks of the runtime.

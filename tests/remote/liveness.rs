@@ -100,10 +100,13 @@ async fn a_deadline_may_be_endless() {
 
 #[tokio::test(start_paused = true)]
 async fn every_duration_of_a_breaker_may_be_endless() {
-    type Set = fn(BreakerConfig, Duration) -> BreakerConfig;
-    let settings: [Set; 3] = [BreakerConfig::open, BreakerConfig::slow, BreakerConfig::window];
-    for (index, set) in settings.into_iter().enumerate() {
-        let breaker = set(BreakerConfig::default(), Duration::MAX);
+    let default = BreakerConfig::default();
+    let breakers = [
+        BreakerConfig { open: Duration::MAX, ..default },
+        BreakerConfig { slow: Duration::MAX, ..default },
+        BreakerConfig { window: Duration::MAX, ..default },
+    ];
+    for (index, breaker) in breakers.into_iter().enumerate() {
         let resilience = Resilience::none().breaker(breaker);
         let bench = Bench::with(resilience.fallback(plimsoll::memory::MemoryConfig::default()));
         let policy = policy("p", "1000000/min");
@@ -122,7 +125,7 @@ async fn every_duration_of_a_breaker_may_be_endless() {
 
 #[tokio::test(start_paused = true)]
 async fn a_breaker_that_opens_for_no_time_does_not_spin() {
-    let breaker = BreakerConfig::default().open(Duration::ZERO);
+    let breaker = BreakerConfig { open: Duration::ZERO, ..BreakerConfig::default() };
     let store = Odd::new(Reaction::Normal);
     let limiter = Limiter::with_resilience(store.clone(), Resilience::default().breaker(breaker));
     let policy = policy("p", "1000000/min");
@@ -179,7 +182,8 @@ async fn a_store_that_panics_at_probes_gets_no_storm_of_them() {
 #[test]
 fn a_probe_that_panics_does_not_keep_its_permit() {
     let store = Odd::new(Reaction::Normal);
-    let breaker = BreakerConfig::default().open(Duration::from_millis(20));
+    let open = Duration::from_millis(20);
+    let breaker = BreakerConfig { open, ..BreakerConfig::default() };
     let limiter = Limiter::with_resilience(store.clone(), Resilience::default().breaker(breaker));
     let policy = policy("p", "1000000/min");
     let check = || check(&limiter, &policy).now_or_never().expect("at once").source();

@@ -54,7 +54,7 @@ impl World {
 
     async fn free(&self) -> u64 {
         let peek = self.observer.peek(self.jobs.charge("all", 0)).await.expect("an answer");
-        peek.binding().expect("a charge").standing().remaining()
+        peek.binding().expect("a charge").standing().remaining
     }
 }
 
@@ -184,7 +184,7 @@ async fn the_end_of_a_limiter_waits_for_releases_in_flight() {
         sleep(Duration::from_millis(pause)).await;
         limiter.close().await.expect("an answer");
         let peek = limiter.peek(jobs.charge("all", 0)).await.expect("an answer");
-        let free = peek.binding().expect("a charge").standing().remaining();
+        let free = peek.binding().expect("a charge").standing().remaining;
         assert_eq!(free, 1, "closed {pause} ms after the drop");
     }
 }
@@ -270,7 +270,7 @@ fn a_unit_that_expires_before_its_answer_is_polled_is_not_used() {
     let free = || {
         runtime.block_on(async {
             let peek = limiter.peek(jobs.charge("all", 0)).await.expect("an answer");
-            peek.binding().expect("a charge").standing().remaining() == 1
+            peek.binding().expect("a charge").standing().remaining == 1
         })
     };
     until("the unit is free", free);

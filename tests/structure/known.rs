@@ -2,13 +2,12 @@
 
 /// Files below 40 lines of code, each with its cause.
 pub(crate) const SMALL: &[(&str, &str)] = &[
-    ("memory/index", "the search for an entry, which is measured by itself"),
+    ("decision/standing", "what an algorithm reports on a key, which stands below the algorithms"),
+    ("policy/on_failure", "a public type, and what follows from it for a check"),
     ("algorithm/math", "the exact arithmetic of all algorithms"),
     ("guide", "the pages of the guide"),
-    ("middleware/misuse", "a search that the first requests make, apart from their path"),
     ("random", "the crate's one source of random numbers"),
     ("remote/fingerprint", "the hash by which both the deny cache and the leases find a charge"),
-    ("runtime/moving_average", "the average of the times of the store and of this process"),
     ("store/status", "public types for health pages, which are mostly documentation"),
     ("sync", "the locks that all folders use"),
     ("telemetry/macros", "a macro is defined before the files that use it"),
@@ -33,6 +32,7 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("config/watch", "a task and its guard"),
             ("guide", "the pages of the guide"),
             ("offenders/offender", "a public type"),
+            ("overrides/config", "a public type"),
         ],
     ),
     ("lookup/src", &[("telemetry", "the seam of two features")]),

@@ -49,7 +49,7 @@ enum Kind {
 type Authenticate = dyn Fn(&Parts) -> Option<Operator> + Send + Sync;
 
 impl Operator {
-    /// Creates an operator. The audit log shows the name.
+    /// Creates an operator. The [audit log](crate::Overrides::audit) shows the name.
     #[must_use]
     pub fn new(name: &str, role: Role) -> Self {
         Self { name: name.into(), role }
@@ -61,7 +61,7 @@ impl Operator {
         &self.name
     }
 
-    /// Returns what the operator may do.
+    /// Returns the [role](Role) of the operator.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
@@ -104,7 +104,7 @@ impl Access {
         Self(Kind::Custom(Arc::new(authenticate)))
     }
 
-    /// Adds the token of an operator who may see everything and change nothing.
+    /// Adds the token of an [operator](Operator) who may see everything and change nothing.
     #[must_use]
     pub fn read(self, name: &str, token: &str) -> Self {
         self.with(Operator::new(name, Role::Read), token)

@@ -78,7 +78,7 @@ impl Config {
         Ok(Self(Arc::new(Current::new(name, format, registry, text.into(), None)?)))
     }
 
-    /// Returns all policies, of the file and of the program.
+    /// Returns all [policies](plimsoll::Policy), of the file and of the program.
     #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.0.registry

@@ -57,8 +57,8 @@ impl Current {
         let (rules, store) = apply(&text, format, &registry, &name, false)?;
         let state = State { text: Some(text), rules, followers: Vec::new() };
         let status = ArcSwap::from_pointee(ConfigStatus::first(&name));
-        let (state, watch) = (Mutex::new(state), Watch::default());
-        Ok(Self { name, format, registry, store, status, state, file, watch })
+        let state = Mutex::new(state);
+        Ok(Self { name, format, registry, store, status, state, file, watch: Watch::default() })
     }
 
     /// Returns the [rules](Rules) in force, each as a line of text.
@@ -86,9 +86,8 @@ impl Current {
         change: Option<Box<Change>>,
     ) -> Result<Arc<Follower>, ConfigError> {
         let mut state = self.state();
-        let follower = Follower::new(limiter, change, &state.rules);
+        let follower = Follower::new(limiter, change, &state.rules).map(Arc::new);
         let follower = follower.ok_or_else(|| ConfigError::new(no_rules(), &self.name, ""))?;
-        let follower = Arc::new(follower);
         state.followers.retain(|follower| follower.strong_count() > 0);
         state.followers.push(Arc::downgrade(&follower));
         Ok(follower)
@@ -175,28 +174,32 @@ fn apply(
     name: &str,
     needs_rules: bool,
 ) -> Result<(Rules, StoreConfig), ConfigError> {
-    let apply = |text: &str| -> Result<_, Vec<Mistake>> {
-        let is_blank = text.trim().is_empty();
-        let document = if is_blank { None } else { Some(parse(text, format)?) };
-        let Some(document) = document.filter(|document| !document.is_empty()) else {
-            // A lost text must not end the limits.
-            let empty = Mistake::new("the file is empty");
-            return Err(empty.allowed("`policies = {}` for no limits").into());
-        };
-        let plan = Plan::new(read_node::<FileSpec>(&document)?, registry)?;
-        if needs_rules && !plan.has_rules() {
-            return Err(no_rules().into());
-        }
-        Ok(plan.apply(registry, &Origin::File(name.into()))?)
-    };
-    let applied = match std::str::from_utf8(bytes) {
-        Ok(text) => apply(text),
+    let planned = match std::str::from_utf8(bytes) {
+        Ok(text) => plan(text, format, registry, needs_rules),
         Err(error) => {
             let at = error.valid_up_to();
             Err(Mistake::new("the file is not UTF-8").at(at..at).into())
         }
     };
+    let applied = planned.and_then(|plan| Ok(plan.apply(registry, &Origin::File(name.into()))?));
     applied.map_err(|mistakes| ConfigError::new(mistakes, name, &String::from_utf8_lossy(bytes)))
+}
+
+fn plan(
+    text: &str,
+    format: Format,
+    registry: &Registry,
+    needs_rules: bool,
+) -> Result<Plan, Vec<Mistake>> {
+    let is_blank = text.trim().is_empty();
+    let document = if is_blank { None } else { Some(parse(text, format)?) };
+    let Some(document) = document.filter(|document| !document.is_empty()) else {
+        // A lost text must not end the limits.
+        let empty = Mistake::new("the file is empty");
+        return Err(empty.allowed("`policies = {}` for no limits").into());
+    };
+    let plan = Plan::new(read_node::<FileSpec>(&document)?, registry)?;
+    if needs_rules && !plan.has_rules() { Err(no_rules().into()) } else { Ok(plan) }
 }
 
 fn no_rules() -> Mistake {

@@ -111,28 +111,19 @@ impl Report {
 impl Place {
     /// Returns a place, and the text of its whole line.
     fn new(text: &str, span: Range<usize>) -> (Self, &str) {
-        let floor = |mut at: usize| {
-            at = at.min(text.len());
-            while !text.is_char_boundary(at) {
-                at -= 1;
-            }
-            at
-        };
-        let (start, end) = (floor(span.start), floor(span.end));
+        let start = floor(text, span.start);
+        let end = floor(text, span.end);
         let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
-        let (before, width) = (
-            text[line_start..start].chars().count(),
-            text[start..end.clamp(start, line_end)].trim_end().chars().count().max(1),
-        );
+        let before = text[line_start..start].chars().count();
+        let marked = text[start..end.clamp(start, line_end)].trim_end();
+        let width = marked.chars().count().max(1);
         let line = &text[line_start..line_end];
         let characters: Vec<_> = printable(line.trim_end()).chars().collect();
         // A long line is cut to the part around the mistake.
         let [max, ..] = MAX_CHARS;
-        let (length, mut first) = (characters.len(), 0);
-        if length > max {
-            first = before.saturating_sub(max / 3).min(length);
-        }
+        let length = characters.len();
+        let first = if length > max { before.saturating_sub(max / 3).min(length) } else { 0 };
         let shown = &characters[first..length.min(first + max)];
         let at = before - first;
         let underlined = at..(at + width).min(shown.len().max(at + 1));
@@ -143,6 +134,11 @@ impl Place {
         };
         (place, line)
     }
+}
+
+/// Returns the start of the character at this byte, or the end of the text.
+fn floor(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rfind(|at| text.is_char_boundary(*at)).unwrap_or_default()
 }
 
 fn printable(text: &str) -> String {

@@ -61,7 +61,8 @@ pub(super) fn extract(key: &KeySpec, client_ip: &ClientIp) -> Extract {
 
 /// Returns the key of all these [identities](Identity), as [`by::And`] does of two.
 fn all_of(identities: impl Iterator<Item = Identity>) -> Identity {
-    let (mut keys, mut missing) = (Vec::new(), None);
+    let mut keys = Vec::new();
+    let mut missing = None;
     for identity in identities {
         match identity {
             Identity::Known(key) => keys.push(key),

@@ -80,11 +80,9 @@ impl Plan {
                 return Err(mistakes);
             }
         };
-        let typed = |policy: Policy| {
-            let keys = key_type(&spec, policy.name(), &client_ip);
-            (policy, keys)
-        };
-        let policies = policies.into_iter().map(typed).collect();
+        let types: Vec<_> =
+            policies.iter().map(|it| key_type(&spec, it.name(), &client_ip)).collect();
+        let policies = policies.into_iter().zip(types).collect();
         Ok(Self { spec, client_ip, policies, of_program, store })
     }
 
@@ -121,7 +119,7 @@ fn client_ip(spec: Option<&At<ClientIpSpec>>) -> Result<ClientIp, Mistake> {
     for proxy in &spec.trusted_proxies {
         ClientIp::x_forwarded_for([&proxy.value]).map_err(|error| proxy.mistake(error))?;
     }
-    let proxies = || spec.trusted_proxies.iter().map(|proxy| &*proxy.value);
+    let proxies = spec.trusted_proxies.iter().map(|proxy| &*proxy.value);
     let source = match &spec.header {
         None if spec.trusted_proxies.is_empty() => Ok(ClientIp::peer()),
         None => {
@@ -134,9 +132,9 @@ fn client_ip(spec: Option<&At<ClientIpSpec>>) -> Result<ClientIp, Mistake> {
             let mistake = Mistake::new("a `header` without `trusted_proxies`, which write it");
             return Err(mistake.at(span.clone()));
         }
-        Some(name) if name.0 == "x-forwarded-for" => ClientIp::x_forwarded_for(proxies()),
-        Some(name) if name.0 == "forwarded" => ClientIp::forwarded(proxies()),
-        Some(name) => ClientIp::header(name.0.as_str(), proxies()),
+        Some(name) if name.0 == "x-forwarded-for" => ClientIp::x_forwarded_for(proxies),
+        Some(name) if name.0 == "forwarded" => ClientIp::forwarded(proxies),
+        Some(name) => ClientIp::header(name.0.as_str(), proxies),
     };
     let source = source.map_err(|error| Mistake::new(error).at(span.clone()))?;
     match &spec.ipv6_prefix {
@@ -148,39 +146,37 @@ fn client_ip(spec: Option<&At<ClientIpSpec>>) -> Result<ClientIp, Mistake> {
 }
 
 fn policies(spec: &FileSpec, mistakes: &mut Vec<Mistake>) -> Vec<Policy> {
-    let policy = |(name, policy): &(At<String>, _)| {
-        let PolicySpec { quota, unit } = policy;
+    let created = spec.policies.0.iter().map(|(name, PolicySpec { quota, unit })| {
         let created = Policy::new(&name.value, *quota).map_err(|error| name.mistake(error))?;
         match unit {
             None => Ok(created),
             Some(unit) => created.with_unit(&unit.value).map_err(|error| unit.mistake(error)),
         }
-    };
-    let created = spec.policies.0.iter().map(policy);
+    });
     created.filter_map(|policy| policy.map_err(|mistake| mistakes.push(mistake)).ok()).collect()
 }
 
 fn validate(rule: &RuleSpec, mistakes: &mut Vec<Mistake>) {
     mistakes.extend(validate_key(&rule.key.value, &rule.key.span).err());
-    let mut wrong = |span: &Range<usize>, message: &str| {
-        mistakes.push(Mistake::new(message).at(span.clone()));
-    };
     match (&rule.tier, rule.tiers.0.first()) {
-        (Some(tier), None) => wrong(&tier.span, "`tier` without `tiers`, the policies by tier"),
+        (Some(tier), None) => {
+            mistakes.push(tier.mistake("`tier` without `tiers`, the policies by tier"));
+        }
         (None, Some((first, _))) => {
-            wrong(&first.span, "`tiers` without `tier`, which says where the tier is found");
+            let message = "`tiers` without `tier`, which says where the tier is found";
+            mistakes.push(first.mistake(message));
         }
         _ => {}
     }
     if let Some(only) = rule.only.as_ref().filter(|only| only.value.is_empty()) {
-        wrong(&only.span, "`only` without a route: the rule would apply to no request");
+        mistakes.push(only.mistake("`only` without a route: the rule would apply to no request"));
     }
     for (index, trial) in rule.trials.iter().enumerate() {
         let mut tiers = rule.tiers.0.iter().map(|(_, policy)| policy);
         if trial.value == rule.policy.value || tiers.any(|policy| policy.value == trial.value) {
-            wrong(&trial.span, "a policy of a rule cannot be its trial");
+            mistakes.push(trial.mistake("a policy of a rule cannot be its trial"));
         } else if rule.trials[..index].iter().any(|other| other.value == trial.value) {
-            wrong(&trial.span, "the trial is there twice");
+            mistakes.push(trial.mistake("the trial is there twice"));
         }
     }
     for (route, _) in &rule.costs.0 {
@@ -196,7 +192,8 @@ fn validate(rule: &RuleSpec, mistakes: &mut Vec<Mistake>) {
 /// Adds a mistake for each cost of a rule that this policy of it can never admit.
 fn validate_costs(rule: &RuleSpec, policy: &Policy, mistakes: &mut Vec<Mistake>) {
     let mut names = rule.tiers.0.iter().map(|(_, policy)| policy).chain([&rule.policy]);
-    let (name, capacity) = (policy.name(), policy.quota().capacity());
+    let name = policy.name();
+    let capacity = policy.quota().capacity();
     // A shadow denies nothing.
     if rule.shadow || !names.any(|it| it.value == name) {
         return;
@@ -215,24 +212,14 @@ fn validate_costs(rule: &RuleSpec, policy: &Policy, mistakes: &mut Vec<Mistake>)
 
 /// Checks that no request is charged to one key under one policy by two [rules](Rules).
 fn validate_beside(rule: &RuleSpec, other: &RuleSpec) -> Result<(), Mistake> {
-    let meet = |route: &Route, other: &Route| {
-        let ((method, path), (other, at)) = (route.parts(), other.parts());
-        let do_methods_meet = match (method, other) {
-            // A route with GET is one with HEAD, too.
-            (Some("GET"), Some("HEAD")) | (Some("HEAD"), Some("GET")) => true,
-            (Some(method), Some(other)) => method == other,
-            _ => true,
-        };
-        path == at && do_methods_meet
-    };
     let both_apply = match (&rule.only, &other.only) {
         (Some(some), Some(others)) => {
             some.value.iter().any(|route| others.value.iter().any(|other| meet(route, other)))
         }
         _ => true,
     };
-    let is_charged = |name: &&At<String>| other.policies().any(|it| it.value == name.value);
-    match rule.policies().find(is_charged).filter(|_| both_apply && rule.key == other.key) {
+    let twice = rule.policies().find(|name| other.policies().any(|it| it.value == name.value));
+    match twice.filter(|_| both_apply && rule.key == other.key) {
         None => Ok(()),
         Some(name) => {
             let policy = &name.value;
@@ -242,6 +229,18 @@ fn validate_beside(rule: &RuleSpec, other: &RuleSpec) -> Result<(), Mistake> {
             Err(name.mistake(message).allowed(allowed))
         }
     }
+}
+
+/// Returns whether a request may have both routes.
+fn meet(route: &Route, other: &Route) -> bool {
+    let ((method, path), (other_method, other_path)) = (route.parts(), other.parts());
+    let do_methods_meet = match (method, other_method) {
+        // A route with GET is one with HEAD, too.
+        (Some("GET"), Some("HEAD")) | (Some("HEAD"), Some("GET")) => true,
+        (Some(method), Some(other)) => method == other,
+        _ => true,
+    };
+    path == other_path && do_methods_meet
 }
 
 fn validate_key(key: &KeySpec, span: &Range<usize>) -> Result<(), Mistake> {
@@ -269,8 +268,8 @@ fn key_type(spec: &FileSpec, policy: &str, client_ip: &ClientIp) -> KeyType {
             keys.push(&rule.value.key.value);
         }
     }
-    match keys.is_empty() {
-        true => KeyType::Text,
-        false => keys::either(keys.iter().map(|key| keys::key_type(key, client_ip)).collect()),
+    if keys.is_empty() {
+        return KeyType::Text;
     }
+    keys::either(keys.iter().map(|key| keys::key_type(key, client_ip)).collect())
 }

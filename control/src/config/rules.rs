@@ -7,7 +7,6 @@ use plimsoll::{Limiter, RateLimitLayer, Rule, by::ClientIp, cost, route, rule::T
 
 use super::{
     Claims,
-    document::At,
     keys::{self, Extract},
     spec::{FileSpec, HeadersSpec, RuleSpec, TierSpec, set},
 };
@@ -30,9 +29,9 @@ impl Rules {
         policies: &BTreeMap<String, Registered>,
         client_ip: &ClientIp,
     ) -> Option<Self> {
-        let rule = |rule: &At<RuleSpec>| make(&rule.value, policies, client_ip);
-        let rules = spec.rules.iter().flatten().map(rule).collect::<Option<_>>()?;
-        Some(Self { rules, spec })
+        let rules = spec.rules.iter().flatten();
+        let rules = rules.map(|rule| make(&rule.value, policies, client_ip)).collect::<Option<_>>();
+        Some(Self { rules: rules?, spec })
     }
 
     /// Returns each rule as a line of text.
@@ -47,10 +46,10 @@ impl Rules {
                 "there are no rules: a layer refuses the file, and plimsoll-server needs none";
             return vec![hint.to_owned()];
         }
-        let used: Vec<_> = self.spec.rules.iter().flatten().collect();
-        let is_used =
-            |name: &str| used.iter().any(|rule| rule.value.policies().any(|it| it.value == name));
-        let unused = self.spec.policies.0.iter().filter(|(name, _)| !is_used(&name.value));
+        let rules = self.spec.rules.iter().flatten();
+        let used: Vec<_> = rules.flat_map(|rule| rule.value.policies()).collect();
+        let policies = self.spec.policies.0.iter();
+        let unused = policies.filter(|(name, _)| !used.iter().any(|it| it.value == name.value));
         unused.map(|(name, _)| format!("no rule uses the policy `{}`", name.value)).collect()
     }
 
@@ -109,18 +108,22 @@ fn make(
 fn with_costs(rule: Rule, spec: &RuleSpec) -> Rule {
     let costs = spec.costs.0.iter().map(|(name, cost)| (&*name.value, *cost));
     let (routes, methods): (Vec<_>, Vec<_>) = costs.partition(|(name, _)| name.contains('/'));
-    let method = |(name, cost): (&str, u64)| Some((name.parse::<Method>().ok()?, cost));
-    let (methods, others): (Vec<_>, _) = (
-        methods.into_iter().filter_map(method).collect(),
-        spec.cost.as_ref().map_or(1, |cost| cost.value),
-    );
-    let by_method = move |parts: &Parts| {
-        let found = methods.iter().find(|(method, _)| *method == parts.method);
+    let methods = methods.into_iter();
+    let methods = methods.filter_map(|(name, cost)| Some((name.parse::<Method>().ok()?, cost)));
+    let by_method = by_method(methods.collect(), spec.cost.as_ref().map_or(1, |cost| cost.value));
+    if routes.is_empty() {
+        return rule.cost(by_method);
+    }
+    rule.cost(cost::by_route(routes, by_method))
+}
+
+fn by_method(
+    costs: Vec<(Method, u64)>,
+    others: u64,
+) -> impl Fn(&Parts) -> u64 + Send + Sync + 'static {
+    move |parts| {
+        let found = costs.iter().find(|(method, _)| *method == parts.method);
         found.map_or(others, |(_, cost)| *cost)
-    };
-    match routes.is_empty() {
-        true => rule.cost(by_method),
-        false => rule.cost(cost::by_route_or_else(routes, by_method)),
     }
 }
 
@@ -133,12 +136,13 @@ struct Choice {
 
 impl Choice {
     fn new(spec: &RuleSpec, policies: &BTreeMap<String, Registered>) -> Option<Self> {
-        let policy = |(tier, policy): &(At<String>, At<String>)| {
-            Some((tier.value.clone(), policies.get(&policy.value)?.clone()))
-        };
+        let tiers =
+            spec.tiers.0.iter().map(|(tier, policy)| {
+                Some((tier.value.clone(), policies.get(&policy.value)?.clone()))
+            });
         let choice = Self {
             tier: spec.tier.as_ref().map(|tier| tier.value.clone()),
-            tiers: spec.tiers.0.iter().map(policy).collect::<Option<_>>()?,
+            tiers: tiers.collect::<Option<_>>()?,
             otherwise: policies.get(&spec.policy.value)?.clone(),
         };
         choice.tiers.values().chain([&choice.otherwise]).for_each(Registered::set_switch);

@@ -47,8 +47,8 @@ impl ConfigStatus {
     /// Records and reports that a file was put in force or refused.
     pub(super) fn record(&mut self, name: &str, error: Option<&ConfigError>) {
         let result = if error.is_some() { "refused" } else { "applied" };
-        let (file, counter) = (name.to_owned(), "plimsoll_config_reloads_total");
-        metrics::counter!(counter, "file" => file, "result" => result).increment(1);
+        let counter = "plimsoll_config_reloads_total";
+        metrics::counter!(counter, "file" => name.to_owned(), "result" => result).increment(1);
         set_current(name, error.is_none());
         self.error = error.cloned();
         match error {

@@ -21,13 +21,13 @@ pub struct StoreConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreKind {
-    /// The memory of the process.
+    /// The memory of the process: a [`MemoryStore`](plimsoll::MemoryStore).
     Memory,
-    /// One Redis server.
+    /// One Redis server: [`RedisConfig::url`](plimsoll::redis::RedisConfig::url).
     Server,
-    /// A Redis Cluster.
+    /// A Redis Cluster: [`RedisConfig::cluster`](plimsoll::redis::RedisConfig::cluster).
     Cluster,
-    /// The Redis server that sentinels name.
+    /// The Redis server that sentinels name: [`RedisConfig::sentinel`](plimsoll::redis::RedisConfig::sentinel).
     Sentinels,
     /// The Redis server of this region, and the Redis server that all regions share.
     Regions,
@@ -52,7 +52,7 @@ impl StoreConfig {
         Ok(Self { store: spec.store.clone(), resilience: spec.resilience.clone() })
     }
 
-    /// Connects to the store, and returns a limiter over it.
+    /// Connects to the store, and returns a [limiter](Limiter) over it.
     ///
     /// ```
     /// use plimsoll_control::{Config, Format};
@@ -201,8 +201,7 @@ fn secrets(texts: &[String]) -> Vec<At<Secret>> {
 /// Returns the error of one of the two stores of a region.
 fn named(name: &str, error: Error) -> Error {
     let named = Error::new(error.kind(), format!("{name}: {error}"));
-    let named = named.with_effect(error.effect());
-    named.with_place(error.place().to_owned()).with_source(error)
+    named.with_effect(error.effect()).with_source(error)
 }
 
 impl fmt::Display for StoreKind {

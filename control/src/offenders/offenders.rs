@@ -8,7 +8,7 @@ use std::{
 use plimsoll::{
     Decision, Key,
     clock::{Clock, SystemClock},
-    decision::OutcomeKind,
+    store::Verdict,
 };
 
 use super::{
@@ -108,16 +108,15 @@ impl Offenders {
         Self { shows_keys: true, ..self }
     }
 
-    /// Counts a decision. Call it from
+    /// Counts a [decision](Decision). Call it from
     /// [`RateLimitLayer::on_decision`](plimsoll::RateLimitLayer::on_decision).
-    #[inline]
     pub fn record(&self, decision: &Decision<'_>) {
         if let Some(weight) = weight(decision) {
             self.count(decision, weight);
         }
     }
 
-    /// Returns the first keys of a policy in this order.
+    /// Returns the first keys of a policy in this [order](OffenderOrder).
     #[must_use]
     pub fn top(&self, policy: &str, count: usize, order: OffenderOrder) -> Vec<Offender> {
         let policies = self.kept.policies.read().unwrap_or_else(PoisonError::into_inner);
@@ -135,22 +134,21 @@ impl Offenders {
     }
 
     /// Counts a decision that stands for `weight` of them.
-    #[inline(never)]
     fn count(&self, decision: &Decision<'_>, weight: u64) {
         let minute = self.minute();
         for outcome in decision.outcomes() {
-            let (denied, spent) = match outcome.kind() {
-                OutcomeKind::Denied => (weight, 0),
-                OutcomeKind::Allowed => (0, outcome.granted().saturating_mul(weight)),
-                _ => continue,
-            };
+            if !outcome.charge().is_live() {
+                continue;
+            }
+            let is_denied = outcome.verdict() != Verdict::Passed;
+            let spent = outcome.granted().saturating_mul(weight);
             let Some(counts) = self.counts(outcome.charge().policy().name(), minute) else {
                 continue;
             };
             let mut counts = locked(&counts, minute);
             let key = outcome.charge().key();
-            if denied > 0 {
-                counts.denied.add(key, denied);
+            if is_denied {
+                counts.denied.add(key, weight);
             } else if spent > 0 {
                 counts.spent.add(key, spent);
             }
@@ -169,8 +167,9 @@ impl Offenders {
             return None;
         }
         let counts = policies.entry(policy.to_owned()).or_insert_with(|| {
-            let sketch = || Sketch::new(self.kept.capacity);
-            Arc::new(Mutex::new(Counts { denied: sketch(), spent: sketch(), minute }))
+            let denied = Sketch::new(self.kept.capacity);
+            let spent = Sketch::new(self.kept.capacity);
+            Arc::new(Mutex::new(Counts { denied, spent, minute }))
         });
         Some(Arc::clone(counts))
     }

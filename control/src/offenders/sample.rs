@@ -42,18 +42,18 @@ thread_local! {
 }
 
 /// Returns the number of decisions that this one stands for, or `None` if it is not counted.
-#[inline]
 pub(super) fn weight(decision: &Decision<'_>) -> Option<u64> {
-    SAMPLER.with(|sampler| match decision.is_allowed() {
-        true => sampler.pick(&sampler.until_allowed),
-        false => sampler.weight_of_denied(decision.time()),
+    SAMPLER.with(|sampler| {
+        if decision.is_allowed() {
+            return sampler.pick(&sampler.until_allowed);
+        }
+        sampler.weight_of_denied(decision.time())
     })
 }
 
 impl Sampler {
     /// Returns the weight of a denied request at `time`, if it is part of the sample. The decision has the
     /// time, so no clock is read. Only its differences matter.
-    #[inline]
     fn weight_of_denied(&self, time: Timestamp) -> Option<u64> {
         let period = time.as_micros() >> PERIOD_BITS;
         if self.period.get() != period {
@@ -70,7 +70,6 @@ impl Sampler {
     }
 
     /// Picks one in [`SAMPLE`] at random.
-    #[inline]
     fn pick(&self, until: &Cell<u64>) -> Option<u64> {
         let left = until.get();
         if left > 1 {

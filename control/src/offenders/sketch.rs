@@ -71,8 +71,8 @@ impl Sketch {
     /// Returns the place of a slot with the smallest count. Counts only grow between two halvings, so one
     /// pass over the slots finds all that have the same smallest count.
     fn smallest(&mut self) -> Option<usize> {
-        let of_min = |slot: &Slot| slot.count <= self.min;
-        if let Some(place) = self.slots.get(self.next..)?.iter().position(of_min) {
+        let mut slots = self.slots.get(self.next..)?.iter();
+        if let Some(place) = slots.position(|slot| slot.count <= self.min) {
             self.next += place;
             return Some(self.next);
         }

@@ -34,7 +34,7 @@ pub struct OverridesConfig {
 }
 
 impl OverridesConfig {
-    /// Creates the configuration for the place that a store names: the server and the prefix of its keys, or
+    /// Creates the configuration for the place that a [store](StoreConfig) names: the server and the prefix of its keys, or
     /// the memory of this process if it counts units there. It is lazy if the store is.
     ///
     /// For a store in a cluster, behind sentinels or in regions, name the one [`server`](Self::server) that
@@ -54,22 +54,14 @@ impl OverridesConfig {
     /// [`RedisConfig::prefix`](plimsoll::redis::RedisConfig::prefix).
     #[must_use]
     pub fn new(url: impl Into<String>, prefix: impl Into<String>) -> Self {
-        let (url, prefix) = (Some(url.into()), prefix.into());
-        Self { url, kind: StoreKind::Server, prefix, is_lazy: false }
+        let url = Some(url.into());
+        Self { url, kind: StoreKind::Server, prefix: prefix.into(), is_lazy: false }
     }
 
     /// Keeps the overrides on the server at this URL, instead of the server that counts units.
     #[must_use]
     pub fn server(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
-        self
-    }
-
-    /// Starts without overrides if Redis does not answer, and learns them when it does. The default is as
-    /// the store says, or an error.
-    #[must_use]
-    pub fn lazy(mut self, is_lazy: bool) -> Self {
-        self.is_lazy = is_lazy;
         self
     }
 }

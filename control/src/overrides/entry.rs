@@ -1,17 +1,14 @@
-//! An [override](Override), the request for one, and the effect of a request.
+//! An [override](Override), and the effect of a change.
 
-use std::{collections::BTreeMap, fmt, mem::discriminant, time::SystemTime};
+use std::{collections::BTreeMap, fmt, mem::discriminant, ops::RangeInclusive, time::SystemTime};
 
 use plimsoll::{Key, Quota};
 use serde::{Deserialize, Serialize};
 
 use super::OverrideError;
-use crate::{
-    Registered, Registry,
-    time::{from_millis, millis, optional_millis},
-};
+use crate::{Registered, Registry, time::optional_millis};
 
-/// A change of a policy, or of one key under it, that an operator has made.
+/// A change of a [policy](plimsoll::Policy), or of one key under it, that an operator has made.
 ///
 /// As JSON, times are milliseconds since the Unix epoch.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,24 +16,22 @@ use crate::{
 pub struct Override {
     /// The name of the policy.
     pub policy: String,
-    /// The key that it applies to, or `None` if it applies to the policy. In the lists of
-    /// [`Overrides`](super::Overrides), it is a digest such as `#1f2e3d4c`, which is also in log lines, unless
+    /// The key that it applies to, or `None` if it applies to the policy. To set an override, the key is written as
+    /// the [`KeyType`](crate::KeyType) of the policy says. In the lists of [`Overrides`](super::Overrides), it is
+    /// a digest such as `#1f2e3d4c`, which is also in log lines, unless
     /// [`show_keys`](super::Overrides::show_keys) was called.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The change that it makes.
     pub kind: OverrideKind,
     /// The time at which it ends, or `None` if it applies until it is removed.
-    #[serde(default, with = "optional_millis", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_millis")]
     pub until: Option<SystemTime>,
-    /// The time at which it was set.
-    #[serde(with = "millis")]
-    pub since: SystemTime,
-    /// The person or program that has set it.
+    /// The person or program that has set it. From 1 to 128 bytes.
     pub by: String,
-    /// The reason for the change.
+    /// The reason for the change. From 1 to 1,000 bytes.
     pub reason: String,
-    /// The version at which it was set. Versions only grow.
+    /// The version at which it was set, or 0 before. Versions only grow: a version is the time in microseconds, or
+    /// more.
     pub version: u64,
 }
 
@@ -53,27 +48,7 @@ pub enum OverrideKind {
     Block,
 }
 
-/// The request to set an [`Override`].
-#[derive(Clone)]
-pub struct NewOverride {
-    /// The name of a policy of the [`Registry`].
-    pub policy: String,
-    /// The key, written as its [`KeyType`](crate::KeyType) says, or `None` to change the policy.
-    pub key: Option<String>,
-    /// The change.
-    pub kind: OverrideKind,
-    /// The time at which the [override](Override) ends, or `None` if it applies until it is removed.
-    pub until: Option<SystemTime>,
-    /// The person or program that sets it. From 1 to 128 bytes.
-    pub by: String,
-    /// The reason for the change. From 1 to 1,000 bytes.
-    pub reason: String,
-    /// The [version](Override::version) of the override that this one replaces, or 0 if there is none. If
-    /// there is another one, nothing changes. `None` replaces any.
-    pub version: Option<u64>,
-}
-
-/// The effect of a request.
+/// The effect of a change of an [`Override`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Change {
@@ -81,82 +56,52 @@ pub struct Change {
     pub before: Option<Override>,
     /// The override after.
     pub after: Option<Override>,
-    /// The version of the change.
+    /// The [version](Override::version) of the change.
     pub version: u64,
     /// The limit that was in force before: a [quota](Quota) such as `100/min`, `off`, or `block`. `None` if
     /// this process does not have the policy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_force_before: Option<String>,
-    /// The limit that is in force after.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The limit that is in force after, in the form of [`in_force_before`](Self::in_force_before).
     pub in_force_after: Option<String>,
     /// The reason for which this instance could not apply the change yet. It is stored, other instances apply
     /// it, and this one tries again each second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_applied: Option<String>,
 }
 
 /// The overrides by their fields.
 pub(super) type Entries = BTreeMap<String, Override>;
 
-/// A change of one override.
-#[derive(Clone, Copy)]
-pub(super) enum Edit<'a> {
-    Set(&'a NewOverride),
-    /// Removes the override if it has this version, or any version for `None`.
-    Remove(Option<u64>),
-}
-
-impl Edit<'_> {
-    /// Returns the version that the override must have.
-    pub(super) fn expected(self) -> Option<u64> {
-        match self {
-            Self::Set(new) => new.version,
-            Self::Remove(expected) => expected,
+impl Override {
+    /// Creates the override of a policy, without an end. Set its fields to change one key, or to end it.
+    #[must_use]
+    pub fn new(policy: &str, kind: OverrideKind, by: &str, reason: &str) -> Self {
+        Self {
+            policy: policy.to_owned(),
+            key: None,
+            kind,
+            until: None,
+            by: by.to_owned(),
+            reason: reason.to_owned(),
+            version: 0,
         }
     }
-}
 
-/// The longest text of a key.
-const MAX_KEY_BYTES: usize = 1_024;
-const MAX_BY_BYTES: usize = 128;
-const MAX_REASON_BYTES: usize = 1_000;
-
-impl NewOverride {
-    /// Checks the request, and returns the policy with the key that it is about.
+    /// Checks the override, and returns the policy with the key that it is about.
     pub(super) fn check(
         &self,
         registry: &Registry,
     ) -> Result<(Registered, Option<Key>), OverrideError> {
         check_author(&self.by, &self.reason)?;
         let (policy, key) = find(registry, &self.policy, self.key.as_deref())?;
-        match (self.kind, key) {
-            (OverrideKind::Off, Some(_)) => {
-                let allowed = "a quota or a block; only a whole policy is switched off";
-                return Err(OverrideError::invalid("kind", "off", allowed));
+        let allowed = match self.kind {
+            OverrideKind::Off if key.is_some() => "a quota or a block; off is for a whole policy",
+            OverrideKind::Block if key.is_none() => "a quota or off; only a key is blocked",
+            OverrideKind::Quota(quota) => {
+                return check_algorithm(&policy, quota).map(|()| (policy, key));
             }
-            (OverrideKind::Block, None) => {
-                let allowed = "a quota or off; only a key is blocked";
-                return Err(OverrideError::invalid("kind", "block", allowed));
-            }
-            (OverrideKind::Quota(quota), _) => check_algorithm(&policy, quota)?,
-            _ => {}
-        }
-        Ok((policy, key))
-    }
-
-    /// Returns the override at this version, which is the time in microseconds.
-    pub(super) fn at(&self, version: u64) -> Override {
-        Override {
-            policy: self.policy.clone(),
-            key: self.key.clone(),
-            kind: self.kind,
-            until: self.until,
-            since: from_millis(version / 1_000),
-            by: self.by.clone(),
-            reason: self.reason.clone(),
-            version,
-        }
+            _ => return Ok((policy, key)),
+        };
+        Err(OverrideError::invalid("kind", self.kind.to_string(), allowed))
     }
 }
 
@@ -168,26 +113,39 @@ pub(super) fn check_algorithm(policy: &Registered, quota: Quota) -> Result<(), O
         return Ok(());
     }
     let value = format!("{quota}, which counts by {}", quota.algorithm().name());
+    let name = configured.algorithm().name();
     let allowed = format!(
-        "a quota that counts by {}, such as {configured}: under another algorithm all keys would start \
-         with no units spent",
-        configured.algorithm().name()
+        "a quota that counts by {name}, such as {configured}: under another algorithm all keys would start \
+         with no units spent"
     );
     Err(OverrideError::invalid("quota", value, allowed))
 }
 
 /// Checks who asks for a change, and why.
 pub(super) fn check_author(by: &str, reason: &str) -> Result<(), OverrideError> {
-    let check = |field, text: &str, max| match text.len() {
-        0 => Err(OverrideError::invalid(field, "empty", format!("1 to {max} bytes"))),
-        length if length > max => {
-            let value = format!("a text of {length} bytes");
-            Err(OverrideError::invalid(field, value, format!("1 to {max} bytes")))
-        }
-        _ => Ok(()),
+    check_bytes("by", by.trim(), 1..=128)?;
+    check_bytes("reason", reason.trim(), 1..=1_000)
+}
+
+/// Checks that a text is not too long for a key.
+pub(crate) fn check_length(text: &str) -> Result<(), OverrideError> {
+    check_bytes("key", text, 0..=1_024)
+}
+
+fn check_bytes(
+    field: &'static str,
+    text: &str,
+    allowed: RangeInclusive<usize>,
+) -> Result<(), OverrideError> {
+    if allowed.contains(&text.len()) {
+        return Ok(());
+    }
+    let value = match text.len() {
+        0 => "empty".to_owned(),
+        bytes => format!("a text of {bytes} bytes"),
     };
-    check("by", by.trim(), MAX_BY_BYTES)?;
-    check("reason", reason.trim(), MAX_REASON_BYTES)
+    let allowed = format!("{} to {} bytes", allowed.start(), allowed.end());
+    Err(OverrideError::invalid(field, value, allowed))
 }
 
 /// Returns the policy of this name, and the key that the text stands for.
@@ -196,8 +154,7 @@ pub(crate) fn find(
     policy: &str,
     key: Option<&str>,
 ) -> Result<(Registered, Option<Key>), OverrideError> {
-    let registered = registry.get(policy);
-    let registered = registered.ok_or_else(|| OverrideError::UnknownPolicy {
+    let registered = registry.get(policy).ok_or_else(|| OverrideError::UnknownPolicy {
         policy: policy.chars().take(100).collect(),
         known: registry.policies().iter().map(|it| it.policy().name().into()).collect(),
     })?;
@@ -205,15 +162,6 @@ pub(crate) fn find(
     check_length(text)?;
     let key = registered.keys().parse(text).map_err(OverrideError::Key)?;
     Ok((registered, Some(key)))
-}
-
-/// Checks that a text is not too long for a key.
-pub(crate) fn check_length(text: &str) -> Result<(), OverrideError> {
-    if text.len() <= MAX_KEY_BYTES {
-        return Ok(());
-    }
-    let value = format!("a text of {} bytes", text.len());
-    Err(OverrideError::invalid("key", value, format!("at most {MAX_KEY_BYTES} bytes")))
 }
 
 /// Returns the field of an override in the hash of all: the policy, and the key.
@@ -232,25 +180,20 @@ pub(super) fn find_field(
     policy: &str,
     key: Option<&str>,
 ) -> Result<String, OverrideError> {
-    let found = find(registry, policy, key);
-    let by_key = found.map(|(_, key)| field(policy, key.as_ref()));
-    if by_key.as_ref().is_ok_and(|field| entries.contains_key(field)) {
-        return by_key;
-    }
-    let is_named = |entry: &&Override| {
-        let (Some(known), Some(key)) = (&entry.key, key) else {
-            return entry.key.is_none() == key.is_none();
-        };
-        known == key || (key.starts_with('#') && shown_key(registry, policy, known) == key)
+    let error = match find(registry, policy, key) {
+        Ok((_, key)) => return Ok(field(policy, key.as_ref())),
+        Err(error) => error,
     };
-    let mut of_policy = entries.iter().filter(|(_, entry)| entry.policy == policy);
-    let named = of_policy.find(|(_, entry)| is_named(entry)).map(|(field, _)| field.clone());
-    match (named, by_key) {
-        (Some(field), _) => Ok(field),
-        (None, Err(OverrideError::Key(_))) if key.is_some_and(|key| key.starts_with('#')) => {
-            Err(OverrideError::NotFound)
-        }
-        (None, by_key) => by_key,
+    let named = entries.iter().find(|(_, entry)| match (&entry.key, key) {
+        _ if entry.policy != policy => false,
+        (Some(known), Some(key)) => known == key || shown_key(registry, policy, known) == key,
+        (known, key) => known.is_none() && key.is_none(),
+    });
+    match (named, error) {
+        (Some((field, _)), _) => Ok(field.clone()),
+        // The digest of an override that has ended.
+        (None, OverrideError::Key(error)) if error.is_digest() => Err(OverrideError::NotFound),
+        (None, error) => Err(error),
     }
 }
 
@@ -280,16 +223,6 @@ impl fmt::Debug for Override {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = self.key.as_deref().map(redacted);
         let mut f = f.debug_struct("Override");
-        f.field("policy", &self.policy).field("key", &key).field("kind", &self.kind);
-        f.field("until", &self.until).field("version", &self.version).finish_non_exhaustive()
-    }
-}
-
-/// Prints no key in the clear.
-impl fmt::Debug for NewOverride {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = self.key.as_deref().map(redacted);
-        let mut f = f.debug_struct("NewOverride");
         f.field("policy", &self.policy).field("key", &key).field("kind", &self.kind);
         f.field("until", &self.until).field("version", &self.version).finish_non_exhaustive()
     }

@@ -7,11 +7,11 @@ use crate::KeyTypeError;
 /// The maximum number of overrides.
 pub(super) const MAX_OVERRIDES: usize = 10_000;
 
-/// The error of a change that was not made.
+/// The error of a [change](crate::Overrides::set) that was not made.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum OverrideError {
-    /// The registry has no policy of this name.
+    /// The [registry](crate::Registry) has no policy of this name.
     UnknownPolicy {
         /// The name.
         policy: String,
@@ -20,7 +20,7 @@ pub enum OverrideError {
     },
     /// The text is not a key of the policy.
     Key(KeyTypeError),
-    /// The place of the overrides cannot be one: the message names what is allowed.
+    /// The [place of the overrides](crate::OverridesConfig) cannot be one: the message names what is allowed.
     Config(String),
     /// A value is not allowed.
     Invalid {
@@ -31,7 +31,7 @@ pub enum OverrideError {
         /// The allowed values.
         allowed: String,
     },
-    /// The override has another version than the request names.
+    /// The override has another [version](crate::Override::version) than the request names.
     Conflict {
         /// The version that the request names.
         expected: u64,
@@ -60,14 +60,9 @@ impl OverrideError {
         Self::Invalid { field, value: value.into(), allowed: allowed.into() }
     }
 
-    /// Returns whether the change may have been made.
-    pub(super) fn may_apply(&self) -> bool {
-        matches!(self, Self::Unavailable { may_apply: true, .. })
-    }
-
-    /// Returns the error of an override that would have ended already.
-    pub(super) fn past() -> Self {
-        Self::invalid("until", "a time in the past", "a time to come")
+    /// Returns the error of a change that was not sent to Redis.
+    pub(super) fn not_sent(message: &str) -> Self {
+        Self::Unavailable { message: message.into(), may_apply: false }
     }
 }
 

@@ -1,164 +1,128 @@
 //! The overrides that this process knows.
 
-use std::sync::Arc;
+use std::{mem::take, sync::Arc};
 
-use super::{
-    Change, OverrideError,
-    entry::{Edit, Entries},
-    error::MAX_OVERRIDES,
-    redis::Poll,
-};
+use super::{Change, Override, OverrideError, entry::Entries, error::MAX_OVERRIDES};
 use crate::time::to_millis;
 
 /// The overrides as this process knows them.
 #[derive(Debug, Default)]
 pub(super) struct Known {
+    /// The overrides. Those that have ended are among them until the next edit.
     pub(super) entries: Arc<Entries>,
     pub(super) version: u64,
-    /// The time at which the store began to keep overrides, or 0 if it is not known.
-    pub(super) epoch: u64,
-    /// True if a change has shown that the store had lost others.
-    pub(super) has_lost: bool,
-    /// True if an override has ended since the last poll that has read all of them. The script removes it then.
-    pub(super) has_ended: bool,
-    /// The time of the store less the time of the clock, in microseconds.
+    /// The version of the first change in Redis, or 0 if it is not known.
+    epoch: u64,
+    /// The time of Redis less the time of the clock, in microseconds.
     pub(super) ahead_micros: i64,
-    /// The time of the clock when the store answered last, in microseconds.
-    pub(super) last_reply_micros: u64,
-    /// The reason for which the store does not answer.
+    /// The time of the clock when Redis answered last, in microseconds. `None` for overrides in memory.
+    pub(super) last_reply_micros: Option<u64>,
+    /// The reason for which Redis does not answer.
     pub(super) store_error: Option<String>,
     /// The reason for which an override is not applied.
     pub(super) error: Option<String>,
-    /// The number of times that the store had lost changes that this process knew.
+    /// The number of times that Redis had lost changes that this process knew.
     pub(super) losses: u64,
-    /// The overrides that the store has lost. Ended ones, and those that were set again, are none.
+    /// The overrides that Redis has lost, without those that were set again.
     pub(super) lost: Entries,
 }
 
+/// A change that is allowed, and not made yet.
+pub(super) struct Edit {
+    pub(super) field: String,
+    pub(super) change: Change,
+    /// The version that it follows.
+    pub(super) previous: u64,
+    /// The fields that it removes, with the fields of all overrides that have ended.
+    pub(super) removed: Vec<String>,
+}
+
+/// The overrides in Redis.
+pub(super) struct Stored {
+    pub(super) entries: Entries,
+    /// The version, or 0 if there was no change yet.
+    pub(super) version: u64,
+    pub(super) epoch: u64,
+}
+
 impl Known {
-    /// Changes an override by the rules of the script, for overrides in memory.
-    pub(super) fn change(
-        &mut self,
+    /// Returns the edit that sets an override, or removes it for `None`, if the override has the expected version.
+    pub(super) fn edit(
+        &self,
         field: &str,
-        edit: Edit<'_>,
-        now_millis: u64,
-    ) -> Result<Change, OverrideError> {
+        new: Option<&Override>,
+        expected: Option<u64>,
+        now_micros: u64,
+    ) -> Result<Edit, OverrideError> {
+        let now_millis = now_micros / 1_000;
+        let ended = self.entries.iter().filter(|(_, entry)| !entry.is_in_force(now_millis));
+        let mut removed: Vec<_> = ended.map(|(field, _)| field.clone()).collect();
         let before = self.entries.get(field).filter(|it| it.is_in_force(now_millis)).cloned();
         let found = before.as_ref().map_or(0, |it| it.version);
-        if let (Edit::Remove(_), None) = (edit, &before) {
+        if new.is_none() && before.is_none() {
             return Err(OverrideError::NotFound);
         }
-        if let Some(expected) = edit.expected().filter(|version| *version != found) {
+        if let Some(expected) = expected.filter(|version| *version != found) {
             return Err(OverrideError::Conflict { expected, found });
         }
-        // Versions are times, so that they grow even after the store has lost its data.
-        let version = (self.version + 1).max(now_millis * 1_000);
-        let after = match edit {
-            Edit::Remove(_) => None,
-            Edit::Set(new) if new.until.is_some_and(|until| to_millis(until) <= now_millis) => {
-                return Err(OverrideError::past());
-            }
-            Edit::Set(_)
-                if !self.entries.contains_key(field) && self.entries.len() >= MAX_OVERRIDES =>
-            {
-                return Err(OverrideError::TooMany);
-            }
-            Edit::Set(new) => Some(new.at(version)),
-        };
+        if new.and_then(|new| new.until).is_some_and(|until| to_millis(until) <= now_millis) {
+            return Err(OverrideError::invalid("until", "a time in the past", "a time to come"));
+        }
+        if before.is_none() && self.entries.len() - removed.len() >= MAX_OVERRIDES {
+            return Err(OverrideError::TooMany);
+        }
+        if new.is_none() {
+            removed.push(field.to_owned());
+        }
+        // Versions are times, so that they grow even after Redis has lost its data.
+        let version = (self.version + 1).max(now_micros);
+        let after = new.map(|new| Override { version, ..new.clone() });
         let change = Change { before, after, version, ..Change::default() };
-        self.put(field, &change);
-        self.version = version;
-        Ok(change)
+        Ok(Edit { field: field.to_owned(), change, previous: self.version, removed })
     }
 
-    /// Takes over a change of the store, if it is the only one since the known version. Returns whether it
-    /// was.
-    pub(super) fn take(&mut self, field: &str, previous: u64, change: &Change) -> bool {
-        self.set_store_error(None);
-        let is_only = self.version == previous;
-        // The store had lost the known version before this change. The next poll reports it.
-        self.has_lost |= previous < self.version && self.version < change.version;
-        if is_only {
-            self.put(field, change);
-            self.version = change.version;
-        }
-        is_only
-    }
-
-    /// Takes over a change, while others may be unknown.
-    pub(super) fn put(&mut self, field: &str, change: &Change) {
+    /// Takes over an edit that was made.
+    pub(super) fn put(&mut self, edit: Edit) -> Change {
         let entries = Arc::make_mut(&mut self.entries);
-        match &change.after {
-            Some(after) => drop(entries.insert(field.to_owned(), after.clone())),
-            None => drop(entries.remove(field)),
+        for field in &edit.removed {
+            entries.remove(field);
         }
-        self.lost.remove(field);
-    }
-
-    /// Notes why the store does not answer, or that it does. The log has a line when that begins and when it ends.
-    pub(super) fn set_store_error(&mut self, error: Option<String>) {
-        match (&self.store_error, &error) {
-            (None, Some(error)) => tracing::warn!(
-                target: "plimsoll",
-                "the overrides stay as they are, and cannot be changed: {error}"
-            ),
-            (Some(_), None) => {
-                tracing::info!(target: "plimsoll", "Redis answers: the overrides are followed again");
-            }
-            _ => {}
+        if let Some(after) = edit.change.after.clone() {
+            entries.insert(edit.field.clone(), after);
         }
-        self.store_error = error;
-    }
-
-    /// Notes why an override is not applied, or that all are. The log has a line when that begins and when it ends.
-    pub(super) fn set_error(&mut self, error: Option<String>) {
-        match (&self.error, &error) {
-            (None, Some(error)) => {
-                tracing::warn!(target: "plimsoll", "an override is not applied here: {error}");
-            }
-            (Some(_), None) => {
-                tracing::info!(target: "plimsoll", "all overrides are applied again")
-            }
-            _ => {}
+        self.lost.remove(&edit.field);
+        if edit.previous == 0 {
+            self.epoch = edit.change.version;
         }
-        self.error = error;
+        self.version = edit.change.version;
+        edit.change
     }
 
-    /// Returns the version that a poll compares with the store's. If an override has ended, it is a version that no store
-    /// has, so that the store sends all overrides.
-    pub(super) fn version_to_ask(&self) -> u64 {
-        if self.has_ended { u64::MAX } else { self.version }
-    }
-
-    /// Takes over what the store has answered at this time of the clock. Returns whether it had lost changes.
-    pub(super) fn follow(&mut self, poll: Poll, clock_micros: u64) -> bool {
-        self.ahead_micros = poll.now_micros as i64 - clock_micros as i64;
-        self.last_reply_micros = clock_micros;
-        let is_another = ![0, poll.epoch].contains(&self.epoch);
-        self.epoch = poll.epoch;
-        let Some(entries) = poll.changed else { return false };
-        let is_older = self.has_lost || poll.version < self.version || is_another;
-        if is_older {
+    /// Takes over the overrides in Redis at this time of Redis. Returns whether it had lost changes.
+    pub(super) fn follow(&mut self, stored: Stored, now_millis: u64) -> bool {
+        let is_another = ![0, stored.epoch].contains(&self.epoch);
+        let has_lost = is_another || stored.version < self.version;
+        if has_lost {
             self.losses += 1;
-            let known = self.entries.iter().map(|(field, entry)| (field.clone(), entry.clone()));
-            self.lost.extend(known);
+            self.lost.extend(Arc::unwrap_or_clone(take(&mut self.entries)));
         }
         self.lost.retain(|field, lost| {
-            entries.get(field).is_none_or(|entry| entry.version < lost.version)
+            lost.is_in_force(now_millis)
+                && stored.entries.get(field).is_none_or(|entry| entry.version < lost.version)
         });
-        self.entries = Arc::new(entries);
-        self.version = poll.version;
-        self.forget_ended(poll.now_micros / 1_000);
-        (self.has_ended, self.has_lost) = (false, false);
-        is_older
+        self.entries = Arc::new(stored.entries);
+        self.version = stored.version;
+        self.epoch = stored.epoch;
+        has_lost
     }
+}
 
-    /// Forgets the overrides that have ended.
-    pub(super) fn forget_ended(&mut self, now_millis: u64) {
-        if self.entries.values().any(|entry| !entry.is_in_force(now_millis)) {
-            Arc::make_mut(&mut self.entries).retain(|_, entry| entry.is_in_force(now_millis));
-            self.has_ended = true;
-        }
-        self.lost.retain(|_, lost| lost.is_in_force(now_millis));
+/// Notes why something does not work, or that it does. The log has a line when that begins and when it ends.
+pub(super) fn note(noted: &mut Option<String>, error: Option<String>, began: &str, over: &str) {
+    match (&*noted, &error) {
+        (None, Some(error)) => tracing::warn!(target: "plimsoll", "{began}: {error}"),
+        (Some(_), None) => tracing::info!(target: "plimsoll", "{over}"),
+        _ => {}
     }
+    *noted = error;
 }

@@ -2,13 +2,13 @@
 
 mod apply;
 mod audit;
+mod backend;
 mod config;
 mod entry;
 mod error;
 mod known;
 #[allow(clippy::module_inception, reason = "the type has the name of its module")]
 mod overrides;
-mod redis;
 mod state;
 
 #[cfg(feature = "admin")]
@@ -17,7 +17,7 @@ pub(crate) use self::entry::{digest, redacted};
 pub use self::{
     audit::{AuditAction, AuditEntry},
     config::OverridesConfig,
-    entry::{Change, NewOverride, Override, OverrideKind},
+    entry::{Change, Override, OverrideKind},
     error::OverrideError,
     overrides::{Overrides, OverridesStatus},
 };

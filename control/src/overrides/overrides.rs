@@ -1,6 +1,6 @@
 //! The handle to the overrides.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 
 use plimsoll::{
     Key, Limiter,
@@ -8,16 +8,19 @@ use plimsoll::{
 };
 
 use super::{
-    AuditAction, AuditEntry, Change, NewOverride, Override, OverrideError, OverrideKind,
+    AuditAction, AuditEntry, Change, Override, OverrideError, OverrideKind,
     apply::Target,
-    audit::{MAX_AUDIT, MemoryAudit},
+    audit::MAX_AUDIT,
+    backend::{Backend, Redis},
     config::OverridesConfig,
-    entry::{Edit, check_author, field, find, find_field, shown_key},
+    entry::{check_author, field, find, find_field, shown_key},
     error::MAX_OVERRIDES,
-    redis::RedisBackend,
-    state::{Backend, OverridesState},
+    state::OverridesState,
 };
-use crate::{Registered, Registry, StoreKind};
+use crate::{Registered, Registry, StoreKind, time::from_millis};
+
+/// The attempts at a change while other instances change overrides at the same time.
+const ATTEMPTS: usize = 100;
 
 /// The overrides of a service: changes of limits that apply for a time. Clones share them.
 ///
@@ -33,7 +36,7 @@ pub struct Overrides {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OverridesStatus {
-    /// The version of the last change that this process knows.
+    /// The [version](Override::version) of the last change that this process knows.
     pub version: u64,
     /// The time since Redis has answered. If it is more than 2 s, changes of other instances may be unknown
     /// here. It is zero for overrides in memory.
@@ -63,7 +66,7 @@ impl Overrides {
     /// # Errors
     ///
     /// Returns an error if a value is not allowed, or if the store is shared and is not one server. If Redis
-    /// does not answer, returns an error unless the configuration is [lazy](OverridesConfig::lazy).
+    /// does not answer, returns an error unless the [store](crate::StoreConfig::is_lazy) of the configuration is lazy.
     pub async fn connect(
         config: OverridesConfig,
         registry: Registry,
@@ -77,30 +80,24 @@ impl Overrides {
                 return Err(OverrideError::invalid("the store", kind.to_string(), allowed));
             }
         };
-        let backend = RedisBackend::new(url, &config.prefix)?;
-        let backend = Backend::Redis(Box::new(backend));
-        let clock = Arc::new(SystemClock::new());
-        let state = Arc::new(OverridesState::new(Target { registry, limiter }, backend, clock));
-        match state.poll().await {
-            Err(error) if !config.is_lazy => return Err(error),
-            _ => state.follow().await,
+        let backend = Backend::Redis(Box::new(Redis::new(url, &config.prefix)?));
+        let overrides = Self::new(Target { registry, limiter }, backend, SystemClock::new());
+        let polled = overrides.state.poll().await;
+        if !config.is_lazy {
+            polled?;
         }
-        state.since_reply();
-        state.start();
-        Ok(Self { state, shows_keys: false })
+        overrides.state.start();
+        Ok(overrides)
     }
 
-    /// Creates overrides of this process alone. They are lost when it ends.
+    /// Creates overrides of this process alone, without [`OverridesConfig`]. They are lost when it ends.
     #[must_use]
     pub fn in_memory(registry: Registry, limiter: Limiter) -> Self {
-        Self::in_memory_with_clock(registry, limiter, SystemClock::new())
+        let backend = Backend::Memory(VecDeque::new());
+        Self::new(Target { registry, limiter }, backend, SystemClock::new())
     }
 
-    /// Creates overrides of this process alone, which end by this clock.
-    #[must_use]
-    pub fn in_memory_with_clock(registry: Registry, limiter: Limiter, clock: impl Clock) -> Self {
-        let backend = Backend::Memory(MemoryAudit::default());
-        let target = Target { registry, limiter };
+    fn new(target: Target, backend: Backend, clock: impl Clock) -> Self {
         let state = Arc::new(OverridesState::new(target, backend, Arc::new(clock)));
         Self { state, shows_keys: false }
     }
@@ -112,31 +109,27 @@ impl Overrides {
         Self { shows_keys: true, ..self }
     }
 
-    /// Sets an override, and applies it in this process. It replaces the override that the policy or key
-    /// has. Other instances apply it within 1.5 s.
+    /// Sets an override, and applies it in this process. It replaces the override that the policy or key has, if that
+    /// one has the expected [version](Override::version): 0 if there is none, or any for `None`. Other instances
+    /// apply it within 1.5 s.
     ///
     /// # Errors
     ///
-    /// Returns an error if a value is not allowed, if the override has another
-    /// [version](NewOverride::version), if there are [`MAX`](Self::MAX) other overrides, or if the change
-    /// could not be stored. A change that is stored is no error: see [`Change::not_applied`].
-    pub async fn set(&self, new: NewOverride) -> Result<Change, OverrideError> {
-        let (policy, key) = new.check(&self.state.target.registry)?;
+    /// Returns an error if a value is not allowed, if the present override has another version, if there are
+    /// [`MAX`](Self::MAX) other overrides, or if the change could not be stored. A change that is stored is no
+    /// error: see [`Change::not_applied`].
+    pub async fn set(&self, new: Override, expected: Option<u64>) -> Result<Change, OverrideError> {
+        let (_, key) = new.check(&self.state.target.registry)?;
         self.state.start();
-        let field = field(policy.policy().name(), key.as_ref());
-        let entry = AuditEntry {
-            key: new.key.clone().map(|key| self.shown_key(&new.policy, key)),
-            after: Some(new.kind.to_string()),
-            until: new.until,
-            ..AuditEntry::new(AuditAction::Set, &new.policy, &new.by, &new.reason)
-        };
-        let edit = Edit::Set(&new);
-        self.change(Some(&policy), key.as_ref(), &field, edit, entry).await
+        let field = field(&new.policy, key.as_ref());
+        let entry = AuditEntry::new(AuditAction::Set, &new.policy, &new.by, &new.reason);
+        let entry = AuditEntry { key: new.key.clone(), ..entry };
+        self.change(&field, Some(&new), expected, entry).await
     }
 
-    /// Removes the override of a policy, or of a key under it, if it has this version, or any version for `None`. The
-    /// key is written as in [`NewOverride::key`], or is the digest that [`list`](Self::list) shows. The registry need
-    /// not have the policy any more.
+    /// Removes the override of a policy, or of a key under it, if it has the expected version, or any version for
+    /// `None`. The key is written as in [`Override::key`], or is the digest that [`list`](Self::list) shows. The
+    /// registry need not have the policy any more.
     ///
     /// # Errors
     ///
@@ -146,35 +139,27 @@ impl Overrides {
         &self,
         policy: &str,
         key: Option<&str>,
-        version: Option<u64>,
+        expected: Option<u64>,
         by: &str,
         reason: &str,
     ) -> Result<Change, OverrideError> {
         check_author(by, reason)?;
-        let (known, field) = match self.find_known(policy, key) {
-            // Another instance may have set it since the last poll.
-            Err(OverrideError::UnknownPolicy { .. } | OverrideError::NotFound) => {
-                self.state.poll().await?;
-                self.find_known(policy, key)?
-            }
-            found => found?,
-        };
-        let text = known.map_or_else(|| key.map(Into::into), |known| known.key);
-        let registry = &self.state.target.registry;
-        let found = find(registry, policy, text.as_deref()).ok();
-        let entry = AuditEntry {
-            key: text.map(|key| self.shown_key(policy, key)),
-            ..AuditEntry::new(AuditAction::Remove, policy, by, reason)
-        };
-        let (policy, key) = found.map_or((None, None), |(policy, key)| (Some(policy), key));
-        self.change(policy.as_ref(), key.as_ref(), &field, Edit::Remove(version), entry).await
+        // Another instance may have set it since the last poll.
+        self.state.poll().await?;
+        let entries = self.state.entries();
+        let field = find_field(&self.state.target.registry, &entries, policy, key)?;
+        let key = entries.get(&field).map_or(key, |known| known.key.as_deref());
+        let entry = AuditEntry::new(AuditAction::Remove, policy, by, reason);
+        let entry = AuditEntry { key: key.map(Into::into), ..entry };
+        drop(entries);
+        self.change(&field, None, expected, entry).await
     }
 
-    /// Returns the overrides that are in force, by policy and key.
+    /// Returns the [overrides](Override) that are in force, by policy and key.
     #[must_use]
     pub fn list(&self) -> Vec<Override> {
         let now_millis = self.state.now_millis();
-        let entries = Arc::clone(&self.state.known().entries);
+        let entries = self.state.entries();
         let in_force = entries.values().filter(|entry| entry.is_in_force(now_millis));
         in_force.map(|entry| self.shown(entry.clone())).collect()
     }
@@ -183,13 +168,15 @@ impl Overrides {
     #[must_use]
     pub fn status(&self) -> OverridesStatus {
         let since_reply = self.state.since_reply();
+        let now_millis = self.state.now_millis();
         let known = self.state.known();
+        let lost = known.lost.values().filter(|entry| entry.is_in_force(now_millis));
         OverridesStatus {
             version: known.version,
             since_reply,
             error: known.store_error.clone().or_else(|| known.error.clone()),
             losses: known.losses,
-            lost: known.lost.values().map(|entry| self.shown(entry.clone())).collect(),
+            lost: lost.map(|entry| self.shown(entry.clone())).collect(),
         }
     }
 
@@ -199,14 +186,10 @@ impl Overrides {
     ///
     /// Returns an error if Redis does not answer.
     pub async fn audit(&self, count: usize) -> Result<Vec<AuditEntry>, OverrideError> {
-        let count = count.min(Self::MAX_AUDIT);
-        match &self.state.backend {
-            Backend::Memory(audit) => Ok(audit.newest(count)),
-            Backend::Redis(backend) => backend.audit(count).await,
-        }
+        self.state.backend().await?.audit(count.min(Self::MAX_AUDIT)).await
     }
 
-    /// Adds an action to the audit log that is not an override, such as a reset.
+    /// Adds an action to the audit log that is not an override, such as a [reset](AuditAction::Reset).
     ///
     /// # Errors
     ///
@@ -214,18 +197,14 @@ impl Overrides {
     pub async fn record(&self, mut entry: AuditEntry) -> Result<(), OverrideError> {
         self.check(&entry)?;
         entry.key = entry.key.map(|key| self.shown_key(&entry.policy, key));
-        match &self.state.backend {
-            Backend::Memory(audit) => audit.push(entry, self.state.now_millis()),
-            Backend::Redis(backend) => backend.note(&entry).await?,
-        }
-        Ok(())
+        entry.time = from_millis(self.state.now_millis());
+        self.state.backend().await?.write(&entry, None).await.map(drop)
     }
 
     /// Returns the registry and the limiter to which the overrides are applied.
     #[cfg(feature = "admin")]
     pub(crate) fn target(&self) -> (Registry, Limiter) {
-        let Target { registry, limiter } = &self.state.target;
-        (registry.clone(), limiter.clone())
+        (self.state.target.registry.clone(), self.state.target.limiter.clone())
     }
 
     /// Checks an entry for the audit log, before the action is done. Returns its policy and its key.
@@ -237,34 +216,38 @@ impl Overrides {
         find(&self.state.target.registry, &entry.policy, entry.key.as_deref())
     }
 
-    /// Returns the override of a policy, or of a key under it, if this process knows it, and its field.
-    fn find_known(
-        &self,
-        policy: &str,
-        key: Option<&str>,
-    ) -> Result<(Option<Override>, String), OverrideError> {
-        let entries = Arc::clone(&self.state.known().entries);
-        let field = find_field(&self.state.target.registry, &entries, policy, key)?;
-        Ok((entries.get(&field).cloned(), field))
-    }
-
-    /// Makes a change, and applies it if it is stored.
+    /// Learns the changes of other instances, makes this one if it is allowed then, and applies it. The key of the
+    /// entry is in the clear.
     async fn change(
         &self,
-        policy: Option<&Registered>,
-        key: Option<&Key>,
         field: &str,
-        edit: Edit<'_>,
-        entry: AuditEntry,
+        new: Option<&Override>,
+        expected: Option<u64>,
+        mut entry: AuditEntry,
     ) -> Result<Change, OverrideError> {
-        let before = quota_in_force(policy, key);
-        let mut change = self.state.change(field, edit, entry).await?;
-        change.not_applied = self.state.follow_one(field).await.err();
-        change.in_force_before = in_force(change.before.as_ref(), before);
-        change.in_force_after = in_force(change.after.as_ref(), quota_in_force(policy, key));
-        change.before = change.before.map(|entry| self.shown(entry));
-        change.after = change.after.map(|entry| self.shown(entry));
-        Ok(change)
+        let state = &self.state;
+        let found = find(&state.target.registry, &entry.policy, entry.key.as_deref()).ok();
+        entry.key = entry.key.map(|key| self.shown_key(&entry.policy, key));
+        let mut backend = state.backend().await?;
+        for _ in 0..ATTEMPTS {
+            state.learn(&mut backend).await?;
+            let now_micros = state.now_micros();
+            let edit = state.known().edit(field, new, expected, now_micros)?;
+            let before = in_force(found.as_ref(), edit.change.before.as_ref());
+            entry.describe(&edit.change);
+            if !backend.write(&entry, Some(&edit)).await? {
+                continue;
+            }
+            let mut change = state.known().put(edit);
+            drop(backend);
+            change.not_applied = state.follow_one(field).await.err();
+            change.in_force_before = before;
+            change.in_force_after = in_force(found.as_ref(), change.after.as_ref());
+            change.before = change.before.map(|entry| self.shown(entry));
+            change.after = change.after.map(|entry| self.shown(entry));
+            return Ok(change);
+        }
+        Err(OverrideError::not_sent("other instances change overrides all the time"))
     }
 
     /// Returns the form of a key that this handle shows.
@@ -278,21 +261,16 @@ impl Overrides {
     }
 }
 
-/// Returns the limit under an override: the quota in force, or `block` unless the policy is switched off.
-fn in_force(entry: Option<&Override>, quota: Option<String>) -> Option<String> {
-    let is_block = entry.is_some_and(|entry| entry.kind == OverrideKind::Block);
-    if is_block && quota.as_deref() != Some("off") { Some("block".to_owned()) } else { quota }
-}
-
-/// Returns the quota in force for a policy, or for one key under it, or `off`.
-fn quota_in_force(policy: Option<&Registered>, key: Option<&Key>) -> Option<String> {
-    let policy = policy?;
-    let quota = match key {
-        _ if !policy.is_enabled() => return Some("off".to_owned()),
-        Some(key) => *policy.policy().charge(*key, 1).quota(),
-        None => policy.policy().quota(),
-    };
-    Some(quota.to_string())
+/// Returns the limit in force for a policy, or for one key under it, with this override: a quota, `off` or `block`.
+/// `None` if this process does not have the policy.
+fn in_force(found: Option<&(Registered, Option<Key>)>, entry: Option<&Override>) -> Option<String> {
+    let (policy, key) = found?;
+    Some(match (key, entry.map(|entry| entry.kind)) {
+        _ if !policy.is_enabled() => OverrideKind::Off.to_string(),
+        (_, Some(OverrideKind::Block)) => OverrideKind::Block.to_string(),
+        (Some(key), _) => policy.policy().charge(*key, 1).quota().to_string(),
+        (None, _) => policy.policy().quota().to_string(),
+    })
 }
 
 /// Prints no keys.
@@ -322,21 +300,18 @@ mod tests {
         let policy = Policy::new("api", "1/min").unwrap();
         registry.register(policy.clone(), Origin::Code, KeyType::Integer).unwrap();
         let limiter = Limiter::in_memory();
-        let overrides = Overrides::in_memory_with_clock(registry, limiter, clock.clone());
+        let overrides = Overrides::new(
+            Target { registry, limiter },
+            Backend::Memory(VecDeque::new()),
+            clock.clone(),
+        );
         Service { overrides, clock, policy }
     }
 
-    fn new(key: Option<&str>, kind: OverrideKind, seconds: Option<u64>) -> NewOverride {
+    fn new(key: Option<&str>, kind: OverrideKind, seconds: Option<u64>) -> Override {
         let until = seconds.map(|it| from_millis(START_MICROS / 1_000 + it * 1_000));
-        NewOverride {
-            policy: "api".into(),
-            key: key.map(Into::into),
-            kind,
-            until,
-            by: "dora".into(),
-            reason: "a test".into(),
-            version: None,
-        }
+        let key = key.map(Into::into);
+        Override { key, until, ..Override::new("api", kind, "dora", "a test") }
     }
 
     fn quota(text: &str) -> OverrideKind {
@@ -351,8 +326,8 @@ mod tests {
     async fn an_override_applies_until_it_ends() {
         let service = service();
         let Service { overrides, clock, .. } = &service;
-        overrides.set(new(None, quota("5/min"), Some(60))).await.unwrap();
-        overrides.set(new(Some("42"), quota("9/min"), Some(120))).await.unwrap();
+        overrides.set(new(None, quota("5/min"), Some(60)), None).await.unwrap();
+        overrides.set(new(Some("42"), quota("9/min"), Some(120)), None).await.unwrap();
         assert_eq!((limit(&service, 42), limit(&service, 7)), (9, 5));
         let shown: Vec<_> = overrides.list().into_iter().map(|it| it.key).collect();
         assert_eq!(shown, [None, Some(digest(&42.into()))]);
@@ -370,21 +345,21 @@ mod tests {
     #[tokio::test]
     async fn a_change_names_what_was_before_and_conflicts_with_another_one() {
         let Service { overrides, .. } = service();
-        let first = overrides.set(new(None, quota("5/min"), None)).await.unwrap();
-        let stale = NewOverride { version: Some(0), ..new(None, quota("7/min"), None) };
-        let error = overrides.set(stale).await.unwrap_err();
+        let first = overrides.set(new(None, quota("5/min"), None), None).await.unwrap();
+        let stale = overrides.set(new(None, quota("7/min"), None), Some(0)).await;
+        let error = stale.unwrap_err();
         let found = first.version;
         assert!(matches!(error, OverrideError::Conflict { expected: 0, found: it } if it == found));
         let in_force = |change: &Change| {
             (change.in_force_before.clone().unwrap(), change.in_force_after.clone().unwrap())
         };
         assert_eq!(in_force(&first), ("1/min".into(), "5/min".into()));
-        let key = overrides.set(new(Some("42"), quota("9/min"), None)).await.unwrap();
+        let key = overrides.set(new(Some("42"), quota("9/min"), None), None).await.unwrap();
         assert_eq!(in_force(&key), ("5/min".into(), "9/min".into()));
         let key = overrides.remove("api", Some("42"), None, "dora", "done").await.unwrap();
         assert_eq!(in_force(&key), ("9/min".into(), "5/min".into()));
-        let next = NewOverride { version: Some(found), ..new(None, OverrideKind::Off, None) };
-        let second = overrides.set(next).await.unwrap();
+        let next = new(None, OverrideKind::Off, None);
+        let second = overrides.set(next, Some(found)).await.unwrap();
         assert_eq!(second.before, first.after);
         assert!(second.version > first.version);
         let api = overrides.state.target.registry.get("api").unwrap();
@@ -416,7 +391,7 @@ mod tests {
     async fn a_handle_that_shows_keys_changes_no_other_one() {
         let Service { overrides, .. } = service();
         let revealing = overrides.clone().show_keys();
-        revealing.set(new(Some("42"), quota("5/min"), None)).await.unwrap();
+        revealing.set(new(Some("42"), quota("5/min"), None), None).await.unwrap();
         assert_eq!(revealing.clone().list()[0].key.as_deref(), Some("42"));
         assert_eq!(overrides.list()[0].key, Some(digest(&42.into())));
         overrides.remove("api", Some("42"), None, "dora", "done").await.unwrap();
@@ -430,7 +405,7 @@ mod tests {
         let overrides = overrides.show_keys();
         let new = new(Some("424242"), quota("5/min"), None);
         let mut printed = format!("{new:?}");
-        let change = overrides.set(new).await.unwrap();
+        let change = overrides.set(new, None).await.unwrap();
         assert_eq!(overrides.list()[0].key.as_deref(), Some("424242"));
         printed += &format!("{change:?} {overrides:?} {:?}", overrides.list());
         printed += &format!("{:?}", overrides.audit(1).await.unwrap());
@@ -442,7 +417,7 @@ mod tests {
     #[tokio::test]
     async fn a_block_is_lifted_by_its_digest() {
         let Service { overrides, policy, .. } = service();
-        overrides.set(new(Some("42"), OverrideKind::Block, None)).await.unwrap();
+        overrides.set(new(Some("42"), OverrideKind::Block, None), None).await.unwrap();
         let limiter = overrides.state.target.limiter.clone();
         assert!(!limiter.check(policy.charge(42, 1)).await.unwrap().is_allowed());
         let key = overrides.list()[0].key.clone().expect("it is of a key");
@@ -454,7 +429,7 @@ mod tests {
     #[tokio::test]
     async fn an_error_names_the_value_and_what_is_allowed() {
         let Service { overrides, .. } = service();
-        let text = async |new| overrides.set(new).await.unwrap_err().to_string();
+        let text = async |new| overrides.set(new, None).await.unwrap_err().to_string();
         assert_eq!(
             text(new(Some("alice"), quota("5/min"), None)).await,
             "the key is \"alice\", allowed is an integer"
@@ -472,9 +447,9 @@ mod tests {
             text(new(None, quota("5/min"), Some(0))).await,
             "until is a time in the past, allowed is a time to come"
         );
-        let unnamed = NewOverride { reason: " ".into(), ..new(None, quota("5/min"), None) };
+        let unnamed = Override { reason: " ".into(), ..new(None, quota("5/min"), None) };
         assert_eq!(text(unnamed).await, "reason is empty, allowed is 1 to 1000 bytes");
-        let unknown = NewOverride { policy: "app".into(), ..new(None, quota("5/min"), None) };
+        let unknown = Override { policy: "app".into(), ..new(None, quota("5/min"), None) };
         assert_eq!(text(unknown).await, "there is no policy \"app\", there are: api");
         assert_eq!(
             Quota::per_minute(1),

@@ -1,30 +1,31 @@
-//! The state of overrides that all their handles share, and the task that follows the store.
+//! The state of overrides that all their handles share, and the task that follows Redis.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{Arc, MutexGuard, Once, PoisonError, Weak},
     time::Duration,
 };
 
 use metrics::{Unit, describe_counter, describe_gauge};
 use plimsoll::clock::Clock;
 use tokio::{
-    task::AbortHandle,
-    time::{Instant, MissedTickBehavior, interval_at, sleep, timeout},
+    sync::{self, Mutex},
+    time::{sleep, timeout},
 };
 
 use super::{
-    AuditEntry, Change, OverrideError,
-    apply::{Applied, Target},
-    audit::MemoryAudit,
-    entry::{Edit, Entries, Override, shown_key},
-    known::Known,
-    redis::{Changed, RedisBackend},
+    OverrideError,
+    apply::{Applied, Round, Target},
+    backend::Backend,
+    entry::{Entries, Override, shown_key},
+    known::{Known, note},
 };
 
 /// The time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The time between two looks for overrides that have ended.
 const END_INTERVAL: Duration = Duration::from_millis(500);
+/// The longest wait for another task that asks Redis.
+const BACKEND_TIMEOUT: Duration = Duration::from_secs(3);
 /// The longest wait for another task that applies overrides.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// The lost overrides that a line of the log names.
@@ -34,109 +35,75 @@ const SINCE_REPLY: &str = "plimsoll_overrides_seconds_since_reply";
 const LOSSES: &str = "plimsoll_overrides_losses_total";
 
 /// The state of overrides that all their handles share.
-#[derive(Debug)]
 pub(super) struct OverridesState {
     pub(super) target: Target,
-    pub(super) backend: Backend,
+    /// One task asks it at a time, so that its answers are known in their order.
+    backend: Mutex<Backend>,
     clock: Arc<dyn Clock>,
-    known: Mutex<Known>,
-    applied: tokio::sync::Mutex<Applied>,
-    task: OnceLock<AbortHandle>,
-}
-
-/// The place that keeps the overrides.
-#[derive(Debug)]
-pub(super) enum Backend {
-    Memory(MemoryAudit),
-    Redis(Box<RedisBackend>),
+    known: std::sync::Mutex<Known>,
+    applied: Mutex<Applied>,
+    tasks: Once,
 }
 
 impl OverridesState {
     pub(super) fn new(target: Target, backend: Backend, clock: Arc<dyn Clock>) -> Self {
-        let last_reply_micros = clock.now().as_micros();
-        if matches!(backend, Backend::Redis(_)) {
-            let since_reply = "The time since the Redis of the overrides answered.";
-            describe_gauge!(SINCE_REPLY, Unit::Seconds, since_reply);
-            let losses =
-                "The times that Redis had lost overrides or their ends that this process knew.";
-            describe_counter!(LOSSES, Unit::Count, losses);
+        let mut known = Known::default();
+        if let Backend::Redis(_) = backend {
+            known.last_reply_micros = Some(clock.now().as_micros());
+            describe_gauge!(SINCE_REPLY, Unit::Seconds, "The time since Redis has answered.");
+            describe_counter!(LOSSES, Unit::Count, "The times that Redis had lost changes.");
             metrics::counter!(LOSSES).increment(0);
         }
         Self {
             target,
-            backend,
+            backend: Mutex::new(backend),
             clock,
-            known: Mutex::new(Known { last_reply_micros, ..Known::default() }),
-            applied: tokio::sync::Mutex::default(),
-            task: OnceLock::new(),
+            known: std::sync::Mutex::new(known),
+            applied: Mutex::default(),
+            tasks: Once::new(),
         }
     }
 
-    /// Starts the task that follows the store and ends overrides in time, unless it runs. It ends when the handles of
-    /// the overrides are dropped.
+    /// Starts the tasks that follow Redis and end overrides in time, unless they run. They end when they find that the
+    /// handles of the overrides are dropped. Overrides end also while Redis does not answer.
     pub(super) fn start(self: &Arc<Self>) {
-        self.task.get_or_init(|| {
-            let (polled, ended) = (Arc::downgrade(self), Arc::downgrade(self));
-            // Overrides end also while the store does not answer.
-            let run = async { tokio::join!(poll(polled), end(ended)) };
-            tokio::spawn(run).abort_handle()
+        self.tasks.call_once(|| {
+            tokio::spawn(poll(Arc::downgrade(self)));
+            tokio::spawn(end(Arc::downgrade(self)));
         });
     }
 
-    /// Changes an override in the store.
-    pub(super) async fn change(
-        &self,
-        field: &str,
-        edit: Edit<'_>,
-        entry: AuditEntry,
-    ) -> Result<Change, OverrideError> {
-        let backend = match &self.backend {
-            Backend::Redis(backend) => backend,
-            Backend::Memory(audit) => {
-                let now_millis = self.now_millis();
-                let change = self.known().change(field, edit, now_millis)?;
-                audit.push_change(entry, &change);
-                return Ok(change);
-            }
-        };
-        let Changed { change, previous } = backend.change(field, edit, &entry).await?;
-        if self.known().take(field, previous, &change) {
-            return Ok(change);
-        }
-        // There were others since the last poll. The change is stored, also if they cannot be learnt now. A poll for a
-        // later change may have been faster, and knows this one.
-        let _ = self.poll().await;
-        if self.known().version < change.version {
-            self.known().put(field, &change);
-        }
-        self.follow().await;
-        Ok(change)
+    /// Learns the changes of other instances, and applies them.
+    pub(super) async fn poll(&self) -> Result<(), OverrideError> {
+        let mut backend = self.backend().await?;
+        self.learn(&mut backend).await
     }
 
-    /// Learns the changes of other instances. Returns whether there were any.
-    pub(super) async fn poll(&self) -> Result<bool, OverrideError> {
-        let Backend::Redis(backend) = &self.backend else { return Ok(false) };
-        let (version, asked) = {
-            let known = self.known();
-            (known.version, known.version_to_ask())
-        };
-        let poll = backend.poll(asked).await;
-        let mut known = self.known();
-        known.set_store_error(poll.as_ref().err().map(|error| match error {
-            OverrideError::Unavailable { message, .. } => {
-                format!("Redis does not answer: {message}")
+    pub(super) async fn learn(&self, backend: &mut Backend) -> Result<(), OverrideError> {
+        let version = self.known().version;
+        let Backend::Redis(redis) = backend else { return Ok(()) };
+        let polled = redis.poll(version).await;
+        {
+            let mut known = self.known();
+            let error = polled.as_ref().err().map(ToString::to_string);
+            let over = "Redis answers: the overrides are followed again";
+            note(&mut known.store_error, error, "the overrides stay as they are", over);
+            let (now_micros, stored) = polled?;
+            let clock_micros = self.clock.now().as_micros();
+            known.ahead_micros = now_micros as i64 - clock_micros as i64;
+            known.last_reply_micros = Some(clock_micros);
+            let Some(stored) = stored else { return Ok(()) };
+            if known.follow(stored, now_micros / 1_000) {
+                self.report_loss(&known);
             }
-            error => error.to_string(),
-        }));
-        let poll = poll?;
-        if known.version != version {
-            // A change of this process came first, and the reply may be older. The next poll tells.
-            return Ok(true);
         }
-        if known.follow(poll, self.clock.now().as_micros()) {
-            self.report_loss(&known);
-        }
-        Ok(known.version != version)
+        self.follow().await;
+        Ok(())
+    }
+
+    pub(super) async fn backend(&self) -> Result<sync::MutexGuard<'_, Backend>, OverrideError> {
+        let backend = timeout(BACKEND_TIMEOUT, self.backend.lock()).await;
+        backend.map_err(|_| OverrideError::not_sent("other requests are waiting for it"))
     }
 
     /// Applies the overrides in force to the policies of this process. The status has the reason if some could
@@ -144,12 +111,10 @@ impl OverridesState {
     pub(super) async fn follow(&self) {
         // Otherwise another task applies them now.
         let Ok(mut applied) = timeout(APPLY_TIMEOUT, self.applied.lock()).await else { return };
-        let (entries, now_millis) = self.present();
-        let error = applied.follow(&entries, &self.target, now_millis).await;
-        drop(entries);
-        let mut known = self.known();
-        known.forget_ended(now_millis);
-        known.set_error(error);
+        let mut round = self.round();
+        let error = applied.follow(&self.entries(), &mut round).await;
+        let over = "all overrides are applied again";
+        note(&mut self.known().error, error, "an override is not applied here", over);
     }
 
     /// Applies one override to the policies of this process, or ends it. Returns the reason for which it could
@@ -158,54 +123,53 @@ impl OverridesState {
         let applied = timeout(APPLY_TIMEOUT, self.applied.lock()).await;
         let mut applied =
             applied.map_err(|_| "the other overrides are applied first".to_owned())?;
-        let (entries, now_millis) = self.present();
-        let entry = entries.get(field).cloned();
         // The next change finds no other handle, and need not copy all entries.
-        drop(entries);
-        applied.follow_one(field, entry.as_ref(), &self.target, now_millis).await
+        let entry = self.entries().get(field).cloned();
+        let mut round = self.round();
+        applied.replace(field, entry.as_ref(), &mut round).await
     }
 
-    fn present(&self) -> (Arc<Entries>, u64) {
-        let known = self.known();
-        (Arc::clone(&known.entries), self.now_millis_of(&known))
+    /// Returns a pass over overrides at this time.
+    fn round(&self) -> Round<'_> {
+        Round { target: &self.target, now_millis: self.now_millis(), has_failed: false }
+    }
+
+    pub(super) fn entries(&self) -> Arc<Entries> {
+        Arc::clone(&self.known().entries)
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the time of the store in milliseconds.
+    /// Returns the time of Redis in microseconds.
+    pub(super) fn now_micros(&self) -> u64 {
+        self.clock.now().as_micros().saturating_add_signed(self.known().ahead_micros)
+    }
+
     pub(super) fn now_millis(&self) -> u64 {
-        let known = self.known();
-        self.now_millis_of(&known)
+        self.now_micros() / 1_000
     }
 
-    fn now_millis_of(&self, known: &Known) -> u64 {
-        self.clock.now().as_micros().saturating_add_signed(known.ahead_micros) / 1_000
-    }
-
-    /// Returns the time since the store has answered, and sets its metric.
+    /// Returns the time since Redis has answered, and sets its metric. It is zero for overrides in memory.
     pub(super) fn since_reply(&self) -> Duration {
-        if matches!(self.backend, Backend::Memory(_)) {
-            return Duration::ZERO;
-        }
-        let now_micros = self.clock.now().as_micros();
-        let since_reply = now_micros.saturating_sub(self.known().last_reply_micros);
-        let since_reply = Duration::from_micros(since_reply);
+        let Some(last_micros) = self.known().last_reply_micros else { return Duration::ZERO };
+        let since_micros = self.clock.now().as_micros().saturating_sub(last_micros);
+        let since_reply = Duration::from_micros(since_micros);
         metrics::gauge!(SINCE_REPLY).set(since_reply.as_secs_f64());
         since_reply
     }
 
-    /// Reports that the store had lost changes, and the overrides that are not in force any more.
+    /// Reports that Redis had lost changes, and the overrides that are not in force any more.
     fn report_loss(&self, known: &Known) {
         metrics::counter!(LOSSES).increment(1);
         let named =
             known.lost.values().take(NAMED).map(|Override { policy, key, kind, .. }| {
-                let shown = |key: &String| shown_key(&self.target.registry, policy, key);
-                let key = key.as_ref().map_or("all keys".to_owned(), shown);
-                format!("{key} under {policy}: {kind}")
+                let key = key.as_ref().map(|key| shown_key(&self.target.registry, policy, key));
+                format!("{} under {policy}: {kind}", key.as_deref().unwrap_or("all keys"))
             });
-        let (count, named) = (known.lost.len(), named.collect::<Vec<_>>().join(", "));
+        let named = named.collect::<Vec<_>>().join(", ");
+        let count = known.lost.len();
         tracing::error!(
             target: "plimsoll",
             "Redis had lost changes: compare the overrides with the wanted ones. No longer in force are {count}: {named}"
@@ -223,25 +187,13 @@ async fn end(state: Weak<OverridesState>) {
     }
 }
 
-/// Follows the store.
+/// Follows Redis.
 async fn poll(state: Weak<OverridesState>) {
     // The first poll was made before this task was started.
-    let mut interval = interval_at(Instant::now() + POLL_INTERVAL, POLL_INTERVAL);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        interval.tick().await;
+        sleep(POLL_INTERVAL).await;
         let Some(state) = state.upgrade() else { return };
         // An error is in the status, and the next poll tries again.
-        if state.poll().await.is_ok_and(|has_changed| has_changed) {
-            state.follow().await;
-        }
-    }
-}
-
-impl Drop for OverridesState {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.get() {
-            task.abort();
-        }
+        let _ = state.poll().await;
     }
 }

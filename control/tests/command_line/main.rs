@@ -235,7 +235,7 @@ async fn set_again(service: &Service) {
     assert!(
         printed.contains("demo: 6/10min until 20") && printed.contains("45 under demo: blocked")
     );
-    assert!(message.contains("44 under \"demo\": Another version"), "{message}");
+    assert!(message.contains("44 under demo: Another version"), "{message}");
     assert!(message.contains("1 of 3 overrides were not set"), "{message}");
     assert_eq!(output.status.code(), Some(1));
     let kept = |text: &str| {

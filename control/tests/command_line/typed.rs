@@ -22,7 +22,8 @@ async fn the_shortest_forms_work() {
     assert_eq!(blocked.lines().count(), 1);
     let list = service.answers(&["override"]).await;
     let hour = |it: &Value| {
-        (it["until"].as_u64().unwrap() - it["since"].as_u64().unwrap()).div_ceil(60_000)
+        // A version is the time of the change in microseconds.
+        (it["until"].as_u64().unwrap() - it["version"].as_u64().unwrap() / 1_000).div_ceil(60_000)
     };
     assert_eq!((hour(&list[0]), &list[0]["reason"]), (60, &"(none given)".into()));
     let blocked = service.prints(&["block", "192.0.2.1"]).await;

@@ -5,7 +5,7 @@ use std::{fs, sync::Arc};
 use metrics_util::debugging::DebuggingRecorder;
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
-    Config, ConfigError, KeyType, NewOverride, Origin, OverrideKind, Overrides, Registry,
+    Config, ConfigError, KeyType, Origin, Override, OverrideKind, Overrides, Registry,
 };
 use plimsoll_testing::{alone, calm::eventually, log::Log};
 
@@ -213,10 +213,8 @@ async fn a_policy_that_is_switched_off_limits_nothing() {
     let service = Service::start(&config).await;
     let overrides = Overrides::in_memory(config.registry().clone(), Limiter::in_memory());
     let set = async |kind| {
-        let (by, reason) = ("dora".into(), "a test".into());
-        let (policy, key) = ("api".into(), None);
-        let new = NewOverride { policy, key, kind, until: None, by, reason, version: None };
-        overrides.set(new).await.unwrap();
+        let new = Override::new("api", kind, "dora", "a test");
+        overrides.set(new, None).await.unwrap();
     };
     set(OverrideKind::Off).await;
     for _ in 0..4 {

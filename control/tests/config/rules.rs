@@ -141,7 +141,7 @@ async fn an_operator_writes_the_keys_of_a_rule() {
     let registered = config.registry().get("p").unwrap();
     let key = registered.keys().parse("alice, 10.0.0.1, 7").unwrap();
     let decision = limiter.peek(registered.policy().charge(key, 1)).await.unwrap();
-    let left = decision.outcomes().next().unwrap().standing().remaining();
+    let left = decision.outcomes().next().unwrap().standing().remaining;
     assert_eq!(left, 8);
 
     let either = "policies.p = '9/h'\nrules = [{ policy = 'p', key = { first_of = [{ header = 'x-a' }, 'peer_ip'] } }]";

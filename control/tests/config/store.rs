@@ -22,7 +22,7 @@ async fn a_limiter_counts_in_the_redis_of_the_file() {
         let limiter = config.store().connect().await.unwrap();
         let decision = limiter.check(policy.policy().charge("alice", 1)).await.unwrap();
         assert!(decision.is_allowed());
-        assert_eq!(decision.outcomes().next().unwrap().standing().remaining(), expected);
+        assert_eq!(decision.outcomes().next().unwrap().standing().remaining, expected);
     }
 }
 

@@ -1,10 +1,10 @@
 //! Changes whose connection is cut, at each point of the way.
 
-use std::{process::Command, time::Duration};
+use std::time::Duration;
 
 use plimsoll::{Limiter, Policy};
 use plimsoll_control::{
-    AuditAction, AuditEntry, KeyType, NewOverride, Origin, OverrideError, OverrideKind, Overrides,
+    AuditAction, AuditEntry, KeyType, Origin, OverrideError, OverrideKind, Overrides,
     OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::Server;
@@ -26,6 +26,9 @@ enum Kind {
     Record,
 }
 
+/// The word of the call that sets or removes an override.
+const CHANGE: &str = "\r\nchange\r\n";
+
 const KINDS: [Kind; 6] =
     [Kind::QuotaOfPolicy, Kind::QuotaOfKey, Kind::Off, Kind::Block, Kind::Remove, Kind::Record];
 
@@ -33,9 +36,8 @@ impl Kind {
     /// The word that only the call of such a change has.
     fn word(self) -> &'static str {
         match self {
-            Self::Remove => "\r\nremove\r\n",
             Self::Record => "\r\nnote\r\n",
-            _ => "\r\nset\r\n",
+            _ => CHANGE,
         }
     }
 
@@ -45,7 +47,7 @@ impl Kind {
             let shown =
                 overrides.list().into_iter().find(|it| it.key.is_some() == (key == Some(1)));
             let version = Some(shown.map_or(0, |it| it.version));
-            overrides.set(NewOverride { version, ..new(key, kind, None) }).await.map(drop)
+            overrides.set(new(key, kind, None), version).await.map(drop)
         };
         match self {
             Self::QuotaOfPolicy => set(None, quota("5/min")).await,
@@ -128,27 +130,48 @@ async fn a_change_whose_connection_is_cut_is_made_once() {
     server.assert_all_keys_expire();
 }
 
-/// Redis is stopped for longer than a reply may take. Then it receives the change twice.
+/// The first reply takes longer than a reply may take. So Redis receives the change twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_that_arrives_twice_is_made_once() {
     let server = Server::start();
-    let overrides = service(&server.url()).await;
-    overrides.set(new(None, quota("5/min"), None)).await.expect("set");
-    let signal = |name: &str| {
-        let status = Command::new("kill").args([name, &server.pid().to_string()]).status();
-        assert!(status.expect("kill runs").success());
-    };
-    signal("-STOP");
+    let (cutter, url) = Cutter::start(server.port).await;
+    let overrides = service(&url).await;
+    overrides.set(new(None, quota("5/min"), None), None).await.expect("set");
+    cutter.cut(CHANGE, Point::NoReply);
     let start = Instant::now();
-    let change = async { overrides.set(new(None, quota("7/min"), None)).await };
-    let go_on = async {
-        sleep(Duration::from_millis(2_500)).await;
-        signal("-CONT");
-    };
-    let (change, ()) = tokio::join!(change, go_on);
+    let change = overrides.set(new(None, quota("7/min"), None), None).await;
     let change = change.unwrap_or_else(|error| panic!("{error} after {:?}", start.elapsed()));
     assert_eq!(change.before.map(|it| it.kind), Some(quota("5/min")));
     assert_eq!(server.ask::<usize>("XLEN plim:{overrides}:audit"), 2);
+    // The script asks once in each call if the change was made.
+    let arrived = server.info("commandstats", "cmdstat_exists");
+    assert!(arrived.starts_with("calls=3,"), "{arrived}");
+}
+
+/// Neither the first call nor the second one has a reply.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_without_a_reply_may_have_been_made() {
+    let server = Server::start();
+    let (cutter, url) = Cutter::start(server.port).await;
+    let overrides = service(&url).await;
+    cutter.cut(CHANGE, Point::NoReply);
+    let twice = async {
+        while !cutter.has_cut() {
+            sleep(Duration::from_millis(10)).await;
+        }
+        cutter.cut(CHANGE, Point::NoReply);
+    };
+    let (change, ()) = tokio::join!(overrides.set(new(None, quota("7/min"), None), None), twice);
+    let error = change.expect_err("no reply");
+    let message = "Redis did not answer, the change may have been made: no reply within 2s";
+    assert_eq!(error.to_string(), message);
+    // It was made, and the next poll learns it.
+    let start = Instant::now();
+    while overrides.list().is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", overrides.status());
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(server.ask::<usize>("XLEN plim:{overrides}:audit"), 1);
 }
 
 /// A change that was surely not made is an error that says so.
@@ -157,7 +180,7 @@ async fn a_server_that_refuses_connections_has_changed_nothing() {
     let mut server = Server::start();
     let overrides = service(&server.url()).await;
     server.kill();
-    let set = async || overrides.set(new(None, quota("7/min"), None)).await;
+    let set = async || overrides.set(new(None, quota("7/min"), None), None).await;
     // The first one may have been on its way when the server ended.
     let _ = set().await;
     let error = set().await.expect_err("no server");

@@ -21,6 +21,8 @@ pub(crate) enum Point {
     BeforeReply,
     /// Half of the reply comes back.
     WithinReply,
+    /// Redis makes the change. No reply comes back, and the connection stays open.
+    NoReply,
 }
 
 pub(crate) const POINTS: [Point; 5] = [
@@ -94,6 +96,7 @@ impl Cutter {
                 read = server.read(&mut reply) => {
                     let Ok(read @ 1..) = read else { return };
                     let forwarded = match cut {
+                        Some(Point::NoReply) => continue,
                         Some(Point::BeforeReply) => 0,
                         Some(Point::WithinReply) => read / 2,
                         _ => read,

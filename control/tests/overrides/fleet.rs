@@ -70,7 +70,7 @@ async fn three_processes_apply_and_end_overrides_and_keep_them_without_redis() {
     let Instance { overrides, limiter, policy, .. } = instance(&server.url()).await;
     let set = async |new| {
         let start = Instant::now();
-        overrides.set(new).await.expect("an answer");
+        overrides.set(new, None).await.expect("an answer");
         start
     };
 
@@ -102,11 +102,11 @@ async fn three_processes_apply_and_end_overrides_and_keep_them_without_redis() {
     let limiter = Limiter::new(RedisStore::connect(&server.url()).await.expect("a store"));
     let Instance { overrides, .. } = instance(&server.url()).await;
     let start = Instant::now();
-    overrides.set(new(Some(7), OverrideKind::Block, None)).await.expect("set");
+    overrides.set(new(Some(7), OverrideKind::Block, None), None).await.expect("set");
     took.push(until_all(&mut roles, "all 1, key 1, on true, blocks 1", start));
     assert!(!limiter.peek(policy.charge(7, 1)).await.expect("an answer").is_allowed());
     let start = Instant::now();
-    overrides.set(new(None, OverrideKind::Off, Some(seconds(3)))).await.expect("set");
+    overrides.set(new(None, OverrideKind::Off, Some(seconds(3))), None).await.expect("set");
     took.push(until_all(&mut roles, "all 1, key 1, on false, blocks 1", start));
     until_all(&mut roles, "all 1, key 1, on true, blocks 1", start + Duration::from_secs(3));
     overrides.remove("api", Some("7"), None, "dora", "done").await.expect("removed");
@@ -114,7 +114,7 @@ async fn three_processes_apply_and_end_overrides_and_keep_them_without_redis() {
     assert!(limiter.check(policy.charge(7, 1)).await.expect("an answer").is_allowed());
     for limit in 11..20 {
         let start = Instant::now();
-        overrides.set(new(None, quota(&format!("{limit}/min")), None)).await.expect("set");
+        overrides.set(new(None, quota(&format!("{limit}/min")), None), None).await.expect("set");
         let state = format!("all {limit}, key {limit}, on true, blocks 0");
         took.push(until_all(&mut roles, &state, start));
     }

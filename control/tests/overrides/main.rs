@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use plimsoll::{Limiter, Policy, RedisStore, redis::RedisConfig};
 use plimsoll_control::{
-    KeyType, NewOverride, Origin, Override, OverrideKind, Overrides, OverridesConfig, Registry,
+    KeyType, Origin, Override, OverrideKind, Overrides, OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::{PATIENCE, Server};
 
@@ -38,16 +38,11 @@ fn quota(text: &str) -> OverrideKind {
     OverrideKind::Quota(text.parse().expect("a quota"))
 }
 
-fn new(key: Option<u64>, kind: OverrideKind, left: Option<Duration>) -> NewOverride {
-    NewOverride {
-        policy: "api".into(),
-        key: key.map(|key| key.to_string()),
-        kind,
-        until: left.map(|left| wall_time() + left),
-        by: "dora".into(),
-        reason: "a test".into(),
-        version: None,
-    }
+fn new(key: Option<u64>, kind: OverrideKind, left: Option<Duration>) -> Override {
+    let mut new = Override::new("api", kind, "dora", "a test");
+    new.key = key.map(|key| key.to_string());
+    new.until = left.map(|left| wall_time() + left);
+    new
 }
 
 #[allow(clippy::disallowed_methods, reason = "an operator writes the time of the wall")]

@@ -1,6 +1,7 @@
 //! The state in Redis, and its loss.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     process::Command,
     sync::{Arc, Mutex},
@@ -10,11 +11,14 @@ use std::{
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use plimsoll::{Limiter, Policy, by::ClientIp};
 use plimsoll_control::{
-    AuditAction, AuditEntry, KeyType, NewOverride, Origin, OverrideError, OverrideKind, Overrides,
+    AuditAction, AuditEntry, KeyType, Origin, OverrideError, OverrideKind, Overrides,
     OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::Server;
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 use tracing::{
     Event, Metadata, Subscriber,
     field::Field,
@@ -27,26 +31,26 @@ use crate::{Instance as Service, connect, instance, new, quota, reader, shown, s
 async fn the_second_of_two_operators_learns_of_the_first() {
     let server = Server::start();
     let (one, two) = (instance(&server.url()).await, instance(&server.url()).await);
-    let unset = |kind| NewOverride { version: Some(0), ..new(None, kind, None) };
-    let first = one.overrides.set(unset(quota("5/min"))).await.expect("set");
-    let error = two.overrides.set(unset(quota("7/min"))).await.expect_err("a conflict");
+    let first = one.overrides.set(new(None, quota("5/min"), None), Some(0)).await.expect("set");
+    let error =
+        two.overrides.set(new(None, quota("7/min"), None), Some(0)).await.expect_err("a conflict");
     let found = first.version;
     assert!(
         matches!(error, OverrideError::Conflict { expected: 0, found: it } if it == found),
         "{error:?}"
     );
-    let next = NewOverride { version: Some(found), ..new(None, quota("7/min"), None) };
-    let second = two.overrides.set(next).await.expect("set");
+    let next = new(None, quota("7/min"), None);
+    let second = two.overrides.set(next, Some(found)).await.expect("set");
     assert_eq!(second.before, first.after);
     // The second instance has learnt what the first one had changed.
-    let change = one.overrides.set(new(Some(1), quota("3/min"), None)).await.expect("set");
+    let change = one.overrides.set(new(Some(1), quota("3/min"), None), None).await.expect("set");
     assert!(change.version > second.version);
     assert_eq!(one.policy.quota().limit(), 7);
     one.overrides.remove("api", None, None, "dora", "done").await.expect("removed");
     let again = two.overrides.remove("api", None, None, "dora", "done").await;
     assert!(matches!(again, Err(OverrideError::NotFound)), "{again:?}");
     let past = new(None, OverrideKind::Off, Some(Duration::ZERO));
-    let error = one.overrides.set(past).await.expect_err("it would end at once");
+    let error = one.overrides.set(past, None).await.expect_err("it would end at once");
     assert!(error.to_string().starts_with("until is a time in the past"), "{error}");
 }
 
@@ -54,8 +58,8 @@ async fn the_second_of_two_operators_learns_of_the_first() {
 async fn the_audit_log_is_bounded_and_shows_no_keys() {
     let server = Server::start();
     let one = instance(&server.url()).await;
-    one.overrides.set(new(Some(424_242), quota("5/min"), None)).await.expect("set");
-    one.overrides.set(new(Some(424_242), OverrideKind::Block, None)).await.expect("set");
+    one.overrides.set(new(Some(424_242), quota("5/min"), None), None).await.expect("set");
+    one.overrides.set(new(Some(424_242), OverrideKind::Block, None), None).await.expect("set");
     let mut reset = AuditEntry::new(AuditAction::Reset, "api", "dora", "a test");
     (reset.key, reset.before) = (Some("424242".into()), Some("1 unit spent".into()));
     one.overrides.record(reset.clone()).await.expect("written");
@@ -94,8 +98,8 @@ async fn the_audit_log_is_bounded_and_shows_no_keys() {
 async fn a_block_stays_when_one_instance_loses_its_policy() {
     let server = Server::start();
     let (one, two) = (instance(&server.url()).await, instance(&server.url()).await);
-    one.overrides.set(new(Some(7), OverrideKind::Block, None)).await.expect("set");
-    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    one.overrides.set(new(Some(7), OverrideKind::Block, None), None).await.expect("set");
+    one.overrides.set(new(None, quota("5/min"), None), None).await.expect("set");
     let start = Instant::now();
     while two.policy.quota().limit() != 5 {
         assert!(start.elapsed() < Duration::from_secs(30));
@@ -136,10 +140,10 @@ async fn until_lost(instance: &Service, lost: &[&str]) {
 async fn what_redis_has_lost_is_named_and_ends_until_it_is_set_again() {
     let server = Server::start();
     let one = instance(&server.url()).await;
-    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
-    one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
-    one.overrides.set(new(Some(2), OverrideKind::Block, None)).await.expect("set");
-    let ended = one.overrides.set(new(Some(3), quota("7/min"), None)).await.expect("set");
+    one.overrides.set(new(None, quota("5/min"), None), None).await.expect("set");
+    one.overrides.set(new(Some(1), quota("6/min"), None), None).await.expect("set");
+    one.overrides.set(new(Some(2), OverrideKind::Block, None), None).await.expect("set");
+    let ended = one.overrides.set(new(Some(3), quota("7/min"), None), None).await.expect("set");
     one.overrides.remove("api", Some("3"), None, "dora", "done").await.expect("removed");
     let two = instance(&server.url()).await;
     server.ask::<()>("FLUSHALL");
@@ -157,8 +161,7 @@ async fn what_redis_has_lost_is_named_and_ends_until_it_is_set_again() {
         one.overrides.status().lost.iter().flat_map(|it| &it.key).all(|it| it.starts_with('#'))
     );
     // It is set again as the first one, and is not named any more. The versions grow.
-    let set = NewOverride { version: Some(0), ..new(Some(1), quota("6/min"), None) };
-    let again = two.overrides.set(set).await.expect("set");
+    let again = two.overrides.set(new(Some(1), quota("6/min"), None), Some(0)).await.expect("set");
     assert!(again.version > ended.version && again.before.is_none(), "{again:?}");
     let start = Instant::now();
     while one.overrides.status().lost.len() > 2 {
@@ -174,8 +177,8 @@ async fn what_redis_has_lost_is_named_and_ends_until_it_is_set_again() {
 async fn a_loss_is_seen_although_an_operator_was_faster() {
     let server = Server::start();
     let (one, other) = (instance(&server.url()).await, instance(&server.url()).await);
-    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
-    one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
+    one.overrides.set(new(None, quota("5/min"), None), None).await.expect("set");
+    one.overrides.set(new(Some(1), quota("6/min"), None), None).await.expect("set");
     let start = Instant::now();
     while other.policy.charge(1, 1).quota().limit() != 6 {
         assert!(start.elapsed() < Duration::from_secs(30));
@@ -184,7 +187,7 @@ async fn a_loss_is_seen_although_an_operator_was_faster() {
     just_polled(&one).await;
     server.ask::<()>("FLUSHALL");
     // This one is the instance that the operator asks.
-    other.overrides.set(new(Some(1), quota("8/min"), None)).await.expect("set");
+    other.overrides.set(new(Some(1), quota("8/min"), None), None).await.expect("set");
     for instance in [&one, &other] {
         until_lost(instance, &["all=5/min"]).await;
     }
@@ -196,11 +199,11 @@ async fn a_loss_is_seen_although_an_operator_was_faster() {
 async fn changes_that_an_older_copy_of_the_data_lacks_are_named() {
     let server = Server::start();
     let (one, other) = (instance(&server.url()).await, instance(&server.url()).await);
-    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
-    one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
+    one.overrides.set(new(None, quota("5/min"), None), None).await.expect("set");
+    one.overrides.set(new(Some(1), quota("6/min"), None), None).await.expect("set");
     server.ask::<()>("COPY plim:{overrides}:entries {overrides}");
-    one.overrides.set(new(Some(2), quota("7/min"), None)).await.expect("set");
-    one.overrides.set(new(None, quota("8/min"), None)).await.expect("set");
+    one.overrides.set(new(Some(2), quota("7/min"), None), None).await.expect("set");
+    one.overrides.set(new(None, quota("8/min"), None), None).await.expect("set");
     one.overrides.remove("api", Some("1"), None, "dora", "done").await.expect("removed");
     let start = Instant::now();
     while other.overrides.list().len() != 2 || other.policy.quota().limit() != 8 {
@@ -209,7 +212,7 @@ async fn changes_that_an_older_copy_of_the_data_lacks_are_named() {
     }
     server.ask::<()>("COPY {overrides} plim:{overrides}:entries REPLACE");
     // The change of this one is in the place of what it has lost.
-    one.overrides.set(new(Some(3), quota("9/min"), None)).await.expect("set");
+    one.overrides.set(new(Some(3), quota("9/min"), None), None).await.expect("set");
     until_lost(&one, &["all=8/min", "2=7/min"]).await;
     // The removed overrides are in force again, as the page says.
     assert_eq!(stored(&server).await, ["all=5/min", "1=6/min", "3=9/min"]);
@@ -228,15 +231,15 @@ async fn just_polled(instance: &Service) {
 async fn what_is_no_override_is_skipped() {
     let server = Server::start();
     let one = instance(&server.url()).await;
-    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
-    for value in ["x", "1", "1 2", "1 0 {}", "1 0 {\"policy\":1}", "9999999999999999999999 0 x"] {
+    one.overrides.set(new(None, quota("5/min"), None), None).await.expect("set");
+    for value in ["x", "1", "{}", "{\"policy\":1}", "[]", "9999999999999999999999"] {
         let mut connection = server.client().get_connection().expect("a connection");
         let mut set = redis::cmd("HSET");
         set.arg("plim:{overrides}:entries").arg(format!("api:{value}")).arg(value);
         set.query::<()>(&mut connection).expect("set");
     }
     assert_eq!(stored(&server).await, ["all=5/min"]);
-    one.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
+    one.overrides.set(new(Some(1), quota("6/min"), None), None).await.expect("set");
     assert_eq!(stored(&server).await, ["all=5/min", "1=6/min"]);
 }
 
@@ -246,7 +249,7 @@ async fn ten_thousand_overrides_apply_everywhere() {
     let (one, two) = (instance(&server.url()).await, instance(&server.url()).await);
     let start = Instant::now();
     for key in 0..Overrides::MAX as u64 {
-        one.overrides.set(new(Some(key), quota("5/min"), None)).await.expect("set");
+        one.overrides.set(new(Some(key), quota("5/min"), None), None).await.expect("set");
     }
     eprintln!("{} overrides set in {:?}", Overrides::MAX, start.elapsed());
     let start = Instant::now();
@@ -255,7 +258,7 @@ async fn ten_thousand_overrides_apply_everywhere() {
         sleep(Duration::from_millis(10)).await;
     }
     eprintln!("known to another instance {:?} later", start.elapsed());
-    let error = two.overrides.set(new(Some(1 << 40), quota("5/min"), None)).await;
+    let error = two.overrides.set(new(Some(1 << 40), quota("5/min"), None), None).await;
     assert!(matches!(error, Err(OverrideError::TooMany)), "{error:?}");
     let start = Instant::now();
     let three = instance(&server.url()).await;
@@ -287,16 +290,21 @@ async fn the_rights_on_the_page_are_enough() {
     let overrides = Overrides::connect(OverridesConfig::new(url, "plim"), registry, limiter)
         .await
         .expect("an answer");
-    overrides.set(new(Some(1), quota("5/min"), None)).await.expect("set");
+    overrides.set(new(Some(1), quota("5/min"), None), None).await.expect("set");
     overrides.remove("api", Some("1"), None, "dora", "done").await.expect("removed");
-    overrides.set(new(Some(2), quota("5/min"), Some(Duration::from_secs(2)))).await.expect("set");
+    overrides
+        .set(new(Some(2), quota("5/min"), Some(Duration::from_secs(2))), None)
+        .await
+        .expect("set");
     assert_eq!(overrides.audit(10).await.expect("an answer").len(), 3);
     let start = Instant::now();
-    // The version and the epoch.
-    while server.ask::<u64>("HLEN plim:{overrides}:entries") > 2 {
+    while !overrides.list().is_empty() {
         assert!(start.elapsed() < Duration::from_secs(30), "{:?}", overrides.status());
         sleep(Duration::from_millis(10)).await;
     }
+    // The first change after its end removes it. The version and the epoch stay.
+    overrides.set(new(Some(3), quota("5/min"), None), None).await.expect("set");
+    assert_eq!(server.ask::<u64>("HLEN plim:{overrides}:entries"), 3);
     server.ask::<()>("FLUSHALL");
     while overrides.status().losses == 0 {
         assert!(start.elapsed() < Duration::from_secs(30), "{:?}", overrides.status());
@@ -314,7 +322,7 @@ async fn an_instance_sends_one_command_a_second_and_none_for_a_check() {
         Overrides::connect(OverridesConfig::new(server.url(), "plim"), registry, limiter.clone())
             .await;
     let overrides = overrides.expect("an answer");
-    overrides.set(new(Some(1), quota("5/min"), None)).await.expect("set");
+    overrides.set(new(Some(1), quota("5/min"), None), None).await.expect("set");
     let scripts = || {
         let calls = server.info("commandstats", "cmdstat_evalsha");
         let calls = calls.trim_start_matches("calls=").split(',').next().map(str::parse::<u64>);
@@ -329,27 +337,48 @@ async fn an_instance_sends_one_command_a_second_and_none_for_a_check() {
     assert!((1..=most).contains(&sent), "{sent} commands in {:?}", start.elapsed());
 }
 
-/// An instance whose rights do not let it learn the changes of others.
+/// An instance whose rights do not let it learn the changes of others changes nothing.
 #[tokio::test]
-async fn a_change_that_is_stored_is_no_error_although_others_cannot_be_learnt() {
+async fn a_change_needs_the_changes_of_others() {
     let server = Server::start();
     server.ask::<()>("ACL SETUSER writer on >pw ~* +@all -hgetall");
     let url = format!("redis://writer:pw@127.0.0.1:{}/", server.port);
     let (one, two) = (instance(&url).await, instance(&server.url()).await);
-    two.overrides.set(new(Some(1), quota("6/min"), None)).await.expect("set");
-    let change = one.overrides.set(new(None, quota("5/min"), None)).await.expect("stored");
-    assert_eq!(change.not_applied, None);
-    assert_eq!(one.policy.quota().limit(), 5);
-    assert_eq!(stored(&server).await, ["all=5/min", "1=6/min"]);
+    two.overrides.set(new(Some(1), quota("6/min"), None), None).await.expect("set");
+    let refused = one.overrides.set(new(None, quota("5/min"), None), None).await;
+    let error = refused.expect_err("it cannot learn the other one").to_string();
+    assert!(error.starts_with("Redis does not answer, nothing was changed: "), "{error}");
+    assert_eq!(one.policy.quota().limit(), 1);
+    assert_eq!(stored(&server).await, ["1=6/min"]);
+}
+
+/// Each of them finds that the others were faster, and tries again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_of_several_instances_at_the_same_time_are_all_made() {
+    let server = Server::start();
+    let mut changes = JoinSet::new();
+    for number in 0..4 {
+        let one = instance(&server.url()).await;
+        changes.spawn(async move {
+            for key in number * 20..(number + 1) * 20 {
+                one.overrides.set(new(Some(key), quota("5/min"), None), None).await.expect("set");
+            }
+        });
+    }
+    changes.join_all().await;
+    assert_eq!(stored(&server).await.len(), 80);
+    let audit = reader(&server).await.audit(100).await.expect("an answer");
+    let versions: BTreeSet<_> = audit.iter().filter_map(|it| it.version).collect();
+    assert_eq!((audit.len(), versions.len()), (80, 80));
 }
 
 #[tokio::test]
 async fn an_override_of_an_unknown_policy_is_removed() {
     let server = Server::start();
     let one = instance(&server.url()).await;
-    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
-    one.overrides.set(new(Some(7), OverrideKind::Block, None)).await.expect("set");
-    one.overrides.set(new(Some(8), quota("3/min"), None)).await.expect("set");
+    one.overrides.set(new(None, quota("5/min"), None), None).await.expect("set");
+    one.overrides.set(new(Some(7), OverrideKind::Block, None), None).await.expect("set");
+    one.overrides.set(new(Some(8), quota("3/min"), None), None).await.expect("set");
     let other = reader(&server).await;
     let error = other.remove("app", None, None, "dora", "done").await.expect_err("there is none");
     assert!(matches!(error, OverrideError::UnknownPolicy { .. }), "{error:?}");
@@ -381,8 +410,8 @@ async fn what_does_not_fit_here_is_not_applied_and_reported() {
     let keys = KeyType::Address(ClientIp::peer());
     let api = registry.register(policy.clone(), Origin::Code, keys).expect("a new name");
     let two = connect(&server.url(), registry).await;
-    one.overrides.set(new(Some(13), quota("7/min"), None)).await.expect("set");
-    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    one.overrides.set(new(Some(13), quota("7/min"), None), None).await.expect("set");
+    one.overrides.set(new(None, quota("5/min"), None), None).await.expect("set");
     let until = async |expected: &str| {
         let start = Instant::now();
         while !two.status().error.is_some_and(|it| it.contains(expected)) {
@@ -392,14 +421,14 @@ async fn what_does_not_fit_here_is_not_applied_and_reported() {
     };
     until("counts by sliding-log, allowed is").await;
     assert_eq!(policy.quota(), "1/min token-bucket(1)".parse().expect("a quota"));
-    one.overrides.set(new(None, OverrideKind::Off, None)).await.expect("set");
+    one.overrides.set(new(None, OverrideKind::Off, None), None).await.expect("set");
     until("its key has another type here").await;
     let start = Instant::now();
     while api.is_enabled() {
         assert!(start.elapsed() < Duration::from_secs(30));
         sleep(Duration::from_millis(10)).await;
     }
-    let error = two.set(new(Some(13), quota("5/min token-bucket(1)"), None)).await;
+    let error = two.set(new(Some(13), quota("5/min token-bucket(1)"), None), None).await;
     assert!(error.is_err_and(|it| it.to_string().contains("an IP address")));
 }
 
@@ -425,7 +454,7 @@ async fn a_change_of_the_state_is_reported_once_and_once_when_it_is_over() {
     let mut server = Server::start();
     let overrides = connect(&server.url(), Registry::default()).await;
     let one = instance(&server.url()).await;
-    one.overrides.set(new(None, quota("5/min"), None)).await.expect("set");
+    one.overrides.set(new(None, quota("5/min"), None), None).await.expect("set");
     drop(one);
     let until = async |is: &dyn Fn() -> bool| {
         let start = Instant::now();
@@ -479,25 +508,27 @@ async fn an_override_ends_while_redis_hangs_and_redis_is_followed_again() {
     let one = instance(&server.url()).await;
     let left = Duration::from_secs(3);
     let ends = Instant::now() + left;
-    one.overrides.set(new(None, OverrideKind::Off, Some(left))).await.expect("set");
+    one.overrides.set(new(None, OverrideKind::Off, Some(left)), None).await.expect("set");
     let api = one.registry.get("api").expect("it is registered");
     let signal = |name: &str| {
         let status = Command::new("kill").args([name, &server.pid().to_string()]).status();
         assert!(status.expect("kill runs").success());
     };
     signal("-STOP");
-    let change = one.overrides.set(new(Some(1), quota("5/min"), None)).await;
+    let change = one.overrides.set(new(Some(1), quota("5/min"), None), None).await;
     let message = change.as_ref().err().map(ToString::to_string).unwrap_or_default();
-    assert!(message.contains("may have been made: no reply within"), "{message}");
-    let lost = matches!(change, Err(OverrideError::Unavailable { may_apply: true, .. }));
-    assert!(lost, "{change:?}");
+    assert!(message.contains("nothing was changed: no reply within"), "{message}");
+    let refused = matches!(change, Err(OverrideError::Unavailable { may_apply: false, .. }));
+    assert!(refused, "{change:?}");
     assert!(one.overrides.status().since_reply > Duration::from_secs(1));
     // They wait for each other, but not without an end.
     let start = Instant::now();
     let waiting: Vec<_> = (0..10)
         .map(|key| {
             let overrides = one.overrides.clone();
-            tokio::spawn(async move { overrides.set(new(Some(key), quota("5/min"), None)).await })
+            tokio::spawn(
+                async move { overrides.set(new(Some(key), quota("5/min"), None), None).await },
+            )
         })
         .collect();
     for waiting in waiting {
@@ -511,7 +542,7 @@ async fn an_override_ends_while_redis_hangs_and_redis_is_followed_again() {
     assert!(Instant::now() >= ends);
     signal("-CONT");
     let start = Instant::now();
-    while one.overrides.set(new(None, quota("7/min"), None)).await.is_err() {
+    while one.overrides.set(new(None, quota("7/min"), None), None).await.is_err() {
         assert!(start.elapsed() < Duration::from_secs(60));
     }
     assert_eq!(one.policy.quota().limit(), 7);
@@ -523,9 +554,12 @@ async fn an_override_ends_while_redis_hangs_and_redis_is_followed_again() {
 async fn overrides_are_read_while_redis_refuses_writes() {
     let server = Server::start();
     let (one, other) = (instance(&server.url()).await, instance(&server.url()).await);
-    one.overrides.set(new(None, quota("7/min"), None)).await.expect("set");
+    one.overrides.set(new(None, quota("7/min"), None), None).await.expect("set");
     server.ask::<()>("CONFIG SET maxmemory 1");
-    assert!(one.overrides.set(new(None, quota("8/min"), None)).await.is_err(), "it is refused");
+    assert!(
+        one.overrides.set(new(None, quota("8/min"), None), None).await.is_err(),
+        "it is refused"
+    );
     let start = Instant::now();
     while other.policy.quota().limit() != 7 {
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", other.overrides.status());

@@ -40,7 +40,7 @@ async fn the_home_is_not_asked_while_the_share_lasts() {
 fn policies() -> impl Iterator<Item = Policy> {
     Algorithm::EACH.iter().map(|algorithm| {
         let algorithm = with_parameters(*algorithm, 6, 10);
-        let quota = Quota::new_with_algorithm(10, Duration::from_secs(12), algorithm);
+        let quota = Quota::new(10, Duration::from_secs(12), algorithm);
         Policy::new(algorithm.name(), quota.expect("valid")).expect("valid")
     })
 }
@@ -78,8 +78,7 @@ async fn the_wait_of_a_denial_is_the_shorter_one_of_share_and_pool() {
             let wait = loop {
                 let decision = east.check(policy.charge("alice", cost)).await;
                 // `None` if a bucket has refilled meanwhile.
-                if let Some(wait) = decision.binding().expect("one charge").standing().retry_after()
-                {
+                if let Some(wait) = decision.binding().expect("one charge").standing().retry_after {
                     break wait;
                 }
             };
@@ -277,14 +276,14 @@ async fn decisions_show_the_limit_of_the_whole_quota() {
     for (cost, remaining) in [(1, 2), (2, 0), (1, 3)] {
         let decision = east.check(api.charge("alice", cost)).await;
         let standing = *decision.binding().expect("one charge").standing();
-        assert_eq!((standing.limit(), standing.remaining()), (10, remaining), "after {cost}");
+        assert_eq!((standing.limit, standing.remaining), (10, remaining), "after {cost}");
         assert_eq!(decision.source(), Source::Shared);
     }
     let denied = east.denial(api.charge("alice", 4)).await;
     assert_eq!(
         (
-            denied.binding().expect("one charge").standing().limit(),
-            denied.binding().expect("one charge").standing().remaining()
+            denied.binding().expect("one charge").standing().limit,
+            denied.binding().expect("one charge").standing().remaining
         ),
         (10, 3)
     );

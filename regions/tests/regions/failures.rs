@@ -242,7 +242,7 @@ async fn while_the_home_is_gone_the_on_failure_of_a_charge_decides_what_needs_th
             let charge = || policy.charge("alice", 1);
             let denied = east.denial(charge()).await;
             assert_eq!(denied.source(), Source::Region, "{mood:?}");
-            assert_eq!(denied.binding().expect("one charge").standing().remaining(), 0);
+            assert_eq!(denied.binding().expect("one charge").standing().remaining, 0);
             let allowed = east.check(charge().with_on_failure(OnFailure::Allow)).await;
             assert!(allowed.is_allowed(), "{mood:?}");
             assert_eq!(allowed.source(), Source::Region, "{mood:?}");
@@ -305,7 +305,7 @@ async fn the_fallback_of_a_region_shows_the_limit_of_its_share() {
             let decision = east.check(api.charge(key, cost)).await;
             assert_eq!(decision.source(), Source::Fallback);
             let standing = *decision.outcomes().next().expect("one charge").standing();
-            assert_eq!((standing.limit(), standing.remaining()), (3, left));
+            assert_eq!((standing.limit, standing.remaining), (3, left));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll::{Quota, error::Effect, limiter::Reserved, store::Source};
 use plimsoll_regions::RegionsConfig;
 use plimsoll_testing::policy;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::world::{Mood, Region, World, effect};
 
@@ -151,6 +151,18 @@ async fn a_peek_shows_what_is_left_of_share_and_pool() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn both_parts_are_asked_at_the_same_time() {
+    let (world, api) = (World::new(2), policy("api", "10/min"));
+    let east = world.region(0);
+    let delay = Duration::from_millis(20);
+    east.store.delay(delay);
+    world.home.delay(delay);
+    let start = Instant::now();
+    assert_eq!(east.remaining(api.charge("alice", 0)).await, 7);
+    assert!(start.elapsed() < 2 * delay, "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_peek_without_the_home_shows_the_share() {
     for mood in [Mood::Down, Mood::Gone] {
         let (world, api, tiny) = (World::new(2), policy("api", "10/min"), policy("tiny", "1/min"));
@@ -221,5 +233,5 @@ async fn the_quota_of_a_key_is_divided() {
         [world.region(0).drain(&api, "alice").await, world.region(1).drain(&api, "alice").await];
     assert_eq!(admitted, [7, 3], "3 of each share, and 4 of the pool");
     let denial = world.region(1).denial(api.charge("alice", 1)).await;
-    assert_eq!(denial.binding().expect("one charge").standing().limit(), 10);
+    assert_eq!(denial.binding().expect("one charge").standing().limit, 10);
 }

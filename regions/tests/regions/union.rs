@@ -36,7 +36,7 @@ impl Admitted {
 fn share_bound(quota: &Quota, regions: u32, percent: u32) -> u128 {
     let share = |units: u64| units * u64::from(percent) / 100 / u64::from(regions);
     let algorithm = with_burst(quota, share);
-    let share = Quota::new_with_algorithm(share(quota.limit()), quota.window(), algorithm);
+    let share = Quota::new(share(quota.limit()), quota.window(), algorithm);
     share.map_or(0, |share| most(&share).into())
 }
 
@@ -46,7 +46,7 @@ fn quota(random: &mut seed::Random, algorithm: Algorithm) -> Quota {
         Parameter::Buckets => 1 + random.below(8),
         Parameter::Burst => 1 + random.below(30),
     });
-    Quota::new_with_algorithm(limit, WINDOW, algorithm).expect("valid")
+    Quota::new(limit, WINDOW, algorithm).expect("valid")
 }
 
 /// The stores that fail.

@@ -96,7 +96,7 @@ impl Remote {
             .expect("ready")
             .expect("a reply");
         let standing = reply.charges()[0].standing;
-        standing.limit() - standing.remaining()
+        standing.limit - standing.remaining
     }
 }
 
@@ -243,7 +243,7 @@ impl Region {
     /// Returns the units that are left of a key.
     pub(crate) async fn remaining(&self, charge: Charge<'_>) -> u64 {
         let decision = self.limiter.peek(charge).await.expect("a decision");
-        decision.outcomes().next().expect("one charge").standing().remaining()
+        decision.outcomes().next().expect("one charge").standing().remaining
     }
 }
 

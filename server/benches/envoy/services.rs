@@ -18,6 +18,7 @@ use envoy_types::pb::envoy::{
     },
 };
 use plimsoll::{Limiter, RedisStore};
+use plimsoll_control::{Offenders, Registry};
 use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
 use plimsoll_testing::servers::{Server, free_port};
 use prost::Message;
@@ -137,8 +138,10 @@ pub(crate) fn serve(role: &str) {
                     "memory" => Limiter::in_memory(),
                     _ => Limiter::new(RedisStore::connect(redis.as_str()).await.expect("Redis")),
                 };
-                let envoy = Envoy::new(config.expect("a configuration"), limiter);
-                server.add_service(envoy.grpc())
+                let config = config.expect("a configuration");
+                let registry = Registry::default();
+                let envoy = Envoy::new(config, limiter, registry, Offenders::new(1_000));
+                server.add_service(envoy.expect("new policies").grpc())
             }
         };
         router.serve(address).await.expect("a port");

@@ -15,7 +15,7 @@ use super::{
 pub(super) struct EnvoyCheck<'a> {
     pub(super) limiter: &'a Limiter,
     /// The decisions that the admin page shows.
-    pub(super) offenders: Option<&'a Offenders>,
+    pub(super) offenders: &'a Offenders,
     pub(super) lines: &'a [Line<'a>],
     pub(super) options: &'a EnvoyOptions,
 }
@@ -55,7 +55,8 @@ impl<'a> EnvoyCheck<'a> {
     /// Returns whether lines with these outcomes deny the request: one that must pass does not, or none of
     /// those in quota mode does.
     pub(super) fn is_over(&self, outcomes: &[LineOutcome]) -> bool {
-        let (mut quotas, mut failed) = (0, 0);
+        let mut quotas = 0;
+        let mut failed = 0;
         for (line, outcome) in self.lines.iter().zip(outcomes) {
             match line {
                 Line::Limited(limited) => {
@@ -127,9 +128,7 @@ impl<'a> EnvoyCheck<'a> {
     /// Charges all of `charges`, or none.
     async fn check<'c>(&self, charges: impl Into<Charges<'c>>) -> Result<Decision<'c>, Error> {
         let decision = self.limiter.check(charges).await?;
-        if let Some(offenders) = self.offenders {
-            offenders.record(&decision);
-        }
+        self.offenders.record(&decision);
         Ok(decision)
     }
 
@@ -192,8 +191,9 @@ impl<'a> EnvoyCheck<'a> {
     fn charge(&self, limited: &Limited<'a>, units: u64) -> Option<Charge<'a>> {
         let (policy, quota) = limited.counted?;
         let charge = policy.charge(limited.key, units).with_on_failure(self.options.on_failure);
-        let charge = if limited.rule.is_none() { charge.with_quota(quota) } else { charge };
-        let charge = match quota_of_look(limited, self.options.strict_looks) {
+        let own = limited.rule.is_none().then_some(quota);
+        let looked = quota_of_look(limited, self.options.strict_looks);
+        let charge = match looked.or(own) {
             Some(quota) => charge.with_quota(quota),
             None => charge,
         };
@@ -235,9 +235,9 @@ fn limit_of(limited: &Limited<'_>) -> u64 {
 
 /// Returns whether the [limiter](Limiter) counts two lines together.
 fn is_same_budget(one: &Limited<'_>, other: &Limited<'_>) -> bool {
-    let name = |limited: &Limited<'_>| limited.counted.map(|(policy, _)| policy.name().as_ptr());
-    one.key == other.key
-        && name(one) == name(other)
+    let policies = one.counted.zip(other.counted);
+    policies.is_some_and(|((one, _), (other, _))| one.is_clone_of(other))
+        && one.key == other.key
         && (one.is_shadow, one.is_quota) == (other.is_shadow, other.is_quota)
 }
 

@@ -13,16 +13,18 @@ use super::{
     stats::Stats,
 };
 
-/// The rate limit service for Envoy. Clones share the configuration that is in force.
+/// The rate limit service for Envoy. Clones share the [configuration](EnvoyConfig) that is in force.
 ///
 /// ```no_run
 /// use plimsoll::Limiter;
+/// use plimsoll_control::{Offenders, Registry};
 /// use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
 /// use tonic::service::Routes;
 ///
 /// # fn serve() -> Result<(), Box<dyn std::error::Error>> {
 /// let config = EnvoyConfig::load(["/etc/ratelimit"], EnvoyOptions::default())?;
-/// let envoy = Envoy::new(config, Limiter::in_memory());
+/// let limiter = Limiter::in_memory();
+/// let envoy = Envoy::new(config, limiter, Registry::default(), Offenders::new(1_000))?;
 /// let watch = envoy.watch(); // a change of the files is in force within a second, until this is dropped
 /// let grpc = Routes::new(envoy.grpc()).into_axum_router();
 /// let debug = envoy.debug_router();
@@ -39,8 +41,8 @@ pub(super) struct EnvoyParts {
     pub(super) limiter: Limiter,
     pub(super) stats: Stats,
     /// The decisions that the admin page shows.
-    pub(super) offenders: Option<Offenders>,
-    pub(super) registry: Option<Registry>,
+    pub(super) offenders: Offenders,
+    pub(super) registry: Registry,
     seen: Mutex<Seen>,
 }
 
@@ -52,54 +54,39 @@ pub(super) struct Seen {
 }
 
 impl Envoy {
-    /// Creates the service with a configuration, over a [limiter](Limiter).
-    #[must_use]
-    pub fn new(config: EnvoyConfig, limiter: Limiter) -> Self {
-        Self::with_parts(config, limiter, None, None)
-    }
-
-    /// Creates the service like [`new`](Self::new), and registers the policies of its limits, so that
-    /// operators see them, override them and switch them off. Their keys are texts such as
-    /// `user=alice,path=/x`. Its decisions are recorded in `offenders`.
+    /// Creates the service with a configuration, over a [limiter](Limiter), and registers the policies of its limits, so
+    /// that operators see them, override them and switch them off. Their keys are texts such as
+    /// `user=alice,path=/x`. Its decisions are recorded in the [offenders](Offenders).
     ///
     /// # Errors
     ///
     /// Returns an error if the [registry](Registry) has one of the policies from another source.
-    pub fn new_registered(
+    pub fn new(
         config: EnvoyConfig,
         limiter: Limiter,
         registry: Registry,
         offenders: Offenders,
     ) -> Result<Self, EnvoyConfigError> {
         config.register(&registry)?;
-        Ok(Self::with_parts(config, limiter, Some(registry), Some(offenders)))
-    }
-
-    fn with_parts(
-        config: EnvoyConfig,
-        limiter: Limiter,
-        registry: Option<Registry>,
-        offenders: Option<Offenders>,
-    ) -> Self {
         let stats = Stats::new();
         stats.config_load_success.increment(1);
-        Self(Arc::new(EnvoyParts {
+        Ok(Self(Arc::new(EnvoyParts {
             config: ArcSwap::from_pointee(config),
             limiter,
             stats,
             offenders,
             registry,
             seen: Mutex::default(),
-        }))
+        })))
     }
 
-    /// Returns the gRPC service, to add to a server of tonic.
+    /// Returns the gRPC service, to add to the [routes](tonic::service::Routes) of tonic.
     #[must_use]
     pub fn grpc(&self) -> RateLimitServiceServer<Self> {
         RateLimitServiceServer::new(self.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
-    /// Returns the configuration in force.
+    /// Returns the configuration in force. [`watch`](Self::watch) and [`reload`](Self::reload) replace it.
     #[must_use]
     pub fn config(&self) -> Arc<EnvoyConfig> {
         self.0.config.load_full()

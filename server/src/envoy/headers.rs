@@ -16,19 +16,18 @@ pub(super) fn headers(
     outcomes: &[LineOutcome],
     code: Code,
 ) -> Vec<HeaderValue> {
-    let counted = || {
-        lines.iter().zip(outcomes).filter_map(|(line, outcome)| match line {
-            Line::Limited(limited) if !limited.is_shadow => {
-                Some((limited, outcome.quota?, outcome, outcome.standing.as_ref()?))
-            }
-            _ => None,
-        })
-    };
-    let denied = counted().filter(|(_, _, outcome, _)| !outcome.has_passed);
-    let wait = denied.map(|(_, _, _, standing)| retry_after(standing));
-    let wait = wait.max().filter(|_| code == Code::OverLimit);
-    let (mut policies, mut standings) = (String::new(), String::new());
-    for (limited, quota, _, standing) in counted() {
+    let counted = lines.iter().zip(outcomes).filter_map(|(line, outcome)| match line {
+        Line::Limited(limited) if !limited.is_shadow => {
+            Some((limited, outcome.quota?, outcome, outcome.standing.as_ref()?))
+        }
+        _ => None,
+    });
+    let denied = counted.clone().filter(|(_, _, outcome, _)| !outcome.has_passed);
+    let waits = denied.map(|(_, _, _, standing)| retry_after(standing));
+    let wait = waits.max().filter(|_| code == Code::OverLimit);
+    let mut policies = String::new();
+    let mut standings = String::new();
+    for (limited, quota, _, standing) in counted {
         let name = limited.rule.map_or("override", |rule| &*rule.header_name);
         for text in [&mut policies, &mut standings] {
             text.push_str(if text.is_empty() { "\"" } else { ", \"" });
@@ -36,9 +35,9 @@ pub(super) fn headers(
             text.push('"');
         }
         push(&mut policies, ";q=", quota.limit());
-        push(&mut standings, ";r=", standing.remaining());
+        push(&mut standings, ";r=", standing.remaining);
         // The effective window must not end after `retry-after`.
-        let window = standing.next_after().as_secs().max(1).min(wait.unwrap_or(u64::MAX));
+        let window = standing.next_after.as_secs().max(1).min(wait.unwrap_or(u64::MAX));
         push(&mut policies, ";w=", whole_seconds(quota.window()));
         push(&mut standings, ";t=", window);
     }
@@ -65,7 +64,7 @@ fn header(name: &str, value: String) -> HeaderValue {
 
 /// Returns the seconds after which a denied line may pass.
 pub(super) fn retry_after(standing: &Standing) -> u64 {
-    let wait = standing.retry_after().unwrap_or(standing.next_after());
+    let wait = standing.retry_after.unwrap_or(standing.next_after);
     whole_seconds(wait).max(1)
 }
 

@@ -126,7 +126,7 @@ const UNITS: &str = "SECOND, MINUTE, HOUR, DAY, MONTH and YEAR";
 ///
 /// # Errors
 ///
-/// Returns an error that names the fields, what they are, and what is allowed.
+/// Returns an error that names the fields, their values, and the allowed values.
 pub(super) fn request(body: &[u8]) -> Result<RateLimitRequest, String> {
     let text = str::from_utf8(body).map_err(|error| error.to_string())?;
     let body: RequestBody = document::read(text, Format::Json).map_err(|mistakes| {

@@ -1,8 +1,9 @@
-//! Envoy's rate limit service, with the configuration files of envoyproxy/ratelimit.
+//! [Envoy's rate limit service](Envoy), with the [configuration files](EnvoyConfig) of envoyproxy/ratelimit.
 //!
 //! A request has descriptors. `request` finds the limit of each of them in the configuration, `decide` charges
-//! the limits, and `response` says what became of each. The page about [`moving`] from envoyproxy/ratelimit has the
-//! differences.
+//! the limits, and `response` reports the outcome of each.
+//!
+#![doc = include_str!("../../docs/moving-from-envoy-ratelimit.md")]
 
 mod config;
 mod debug;
@@ -20,9 +21,6 @@ mod response;
 mod service;
 mod stats;
 mod unit;
-
-#[doc = include_str!("../../docs/moving-from-envoy-ratelimit.md")]
-pub mod moving {}
 
 pub use self::{
     config::{EnvoyConfig, EnvoyConfigError},

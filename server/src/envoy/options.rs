@@ -3,7 +3,7 @@
 use plimsoll::{Algorithm, OnFailure};
 use serde::Deserialize;
 
-/// The switches of the rate limit service for Envoy.
+/// The switches of the rate limit service for [Envoy](super::Envoy).
 ///
 /// ```
 /// use plimsoll::Algorithm;
@@ -28,7 +28,7 @@ pub struct EnvoyOptions {
     /// A limit above 2^31, which no log can count, is counted by [`Algorithm::SlidingCounter`].
     pub algorithm: Algorithm,
     /// True if the limits of a domain end when no file has the domain any more. By default they stay in force
-    /// until a restart, because a file can be lost by accident. A file with a `domain` and no `descriptors` ends
+    /// until a restart, because a file can be lost by accident ([`kept_domains`](super::EnvoyConfig::kept_domains)). A file with a `domain` and no `descriptors` ends
     /// the limits of its domain in any case.
     pub remove_domains: bool,
     /// True if all requests are admitted, whatever the limits say. The statuses still say it.
@@ -53,7 +53,7 @@ pub struct EnvoyOptions {
     pub dynamic_metadata: bool,
 }
 
-/// The way in which the limits of one request are decided.
+/// The way in which the limits of one request are [decided](EnvoyOptions::decide).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]

@@ -43,7 +43,8 @@ impl LineOutcome {
         outcome: Outcome<'_>,
         has_strict_looks: bool,
     ) -> Self {
-        let (mut quota, mut standing) = (*outcome.charge().quota(), *outcome.standing());
+        let mut quota = *outcome.charge().quota();
+        let mut standing = *outcome.standing();
         // A quota that an operator has set for the key replaces the quota of a look.
         if quota_of_look(limited, has_strict_looks) == Some(quota) {
             quota = limited.counted.map_or(quota, |(_, quota)| quota);
@@ -73,7 +74,7 @@ impl LineOutcome {
         }
         stats.within_limit.increment(hits);
         let limit = self.quota.map_or(0, |quota| quota.limit());
-        let remaining = self.standing.map_or(0, |standing| standing.remaining());
+        let remaining = self.standing.map_or(0, |standing| standing.remaining);
         let near = limit.saturating_sub(remaining).saturating_sub(limit * NEAR_PERCENT / 100);
         if near > 0 {
             stats.near_limit.increment(near.min(hits));
@@ -96,7 +97,7 @@ pub(super) fn quota_of_look(limited: &Limited<'_>, has_strict_looks: bool) -> Op
         other => (quota.limit() + 1, other),
     };
     // There is none beyond the largest limit, at which no look differs.
-    let larger = Quota::new_with_algorithm(limit, quota.window(), algorithm).ok()?;
+    let larger = Quota::new(limit, quota.window(), algorithm).ok()?;
     match quota.lease() {
         Some(lease) => larger.leased(lease).ok(),
         None => Some(larger),
@@ -105,11 +106,9 @@ pub(super) fn quota_of_look(limited: &Limited<'_>, has_strict_looks: bool) -> Op
 
 /// Returns the [standing](Standing) under a limit that is smaller by one.
 fn without_one(standing: &Standing) -> Standing {
-    Standing::new(
-        standing.limit().saturating_sub(1),
-        standing.remaining().saturating_sub(1),
-        standing.next_after(),
-        standing.reset_after(),
-        standing.retry_after(),
-    )
+    Standing {
+        limit: standing.limit.saturating_sub(1),
+        remaining: standing.remaining.saturating_sub(1),
+        ..*standing
+    }
 }

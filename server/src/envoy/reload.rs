@@ -12,8 +12,8 @@ use super::{
 impl Envoy {
     /// Watches the files: a change is in force within a second. A change with a mistake is reported once as
     /// an event, and in the metric `ratelimit_service_config_load_error`, and the configuration stays in
-    /// force. A domain that no file has any more stays in force too, as an event and the metric
-    /// `plimsoll_server_envoy_kept_domains` report, unless [`EnvoyOptions::remove_domains`] is set.
+    /// force. A [domain that no file has any more](EnvoyConfig::kept_domains) stays in force too, as an event and the
+    /// metric `plimsoll_server_envoy_kept_domains` report, unless [`EnvoyOptions::remove_domains`] is set.
     ///
     /// [`EnvoyOptions::remove_domains`]: super::EnvoyOptions::remove_domains
     ///
@@ -21,7 +21,8 @@ impl Envoy {
     ///
     /// Panics outside of a tokio runtime.
     pub fn watch(&self) -> Watch {
-        let (watch, envoy) = (Watch::default(), self.clone());
+        let watch = Watch::default();
+        let envoy = self.clone();
         watch.start(move || {
             envoy.poll();
             true
@@ -29,7 +30,7 @@ impl Envoy {
         watch
     }
 
-    /// Reads the files again, and returns whether they have changed.
+    /// Reads the files again, and returns whether they have changed. [`watch`](Self::watch) does so by itself.
     ///
     /// # Errors
     ///
@@ -89,9 +90,7 @@ impl Envoy {
             return Ok(None);
         }
         let new = config.with_files(files)?;
-        if let Some(registry) = &self.0.registry {
-            new.register(registry)?;
-        }
+        new.register(&self.0.registry)?;
         Ok(Some(new))
     }
 
@@ -118,6 +117,7 @@ mod tests {
 
     use metrics_exporter_prometheus::PrometheusBuilder;
     use plimsoll::Limiter;
+    use plimsoll_control::{Offenders, Registry};
     use plimsoll_testing::servers::directory;
 
     use super::{super::options::EnvoyOptions, *};
@@ -130,10 +130,10 @@ mod tests {
             let file = directory().join("limits.yaml");
             let write = |text: &str| fs::write(&file, text).unwrap();
             write("domain: shop");
-            let envoy = Envoy::new(
-                EnvoyConfig::load([&file], EnvoyOptions::default()).unwrap(),
-                Limiter::in_memory(),
-            );
+            let config = EnvoyConfig::load([&file], EnvoyOptions::default()).unwrap();
+            let limiter = Limiter::in_memory();
+            let envoy =
+                Envoy::new(config, limiter, Registry::default(), Offenders::new(10)).unwrap();
             let errors = || {
                 (0..3).for_each(|_| envoy.poll());
                 let text = handle.render();

@@ -129,26 +129,20 @@ impl Line<'_> {
 }
 
 fn validate(request: &RateLimitRequest) -> Result<(), BadRequest> {
-    let bad = |message: String| Err(BadRequest(message));
-    if request.domain.is_empty() {
-        return bad("the domain of the request is empty".into());
-    }
-    match request.descriptors.len() {
-        0 => return bad("the request has no descriptors".into()),
-        1..=MAX_DESCRIPTORS => {}
-        many => {
-            return bad(format!(
-                "the request has {many} descriptors, allowed are 1 to {MAX_DESCRIPTORS}"
-            ));
-        }
-    }
-    let entries = request.descriptors.iter().map(|descriptor| descriptor.entries.len()).max();
-    match entries {
-        Some(many) if many > MAX_ENTRIES => {
-            bad(format!("a descriptor has {many} entries, allowed are at most {MAX_ENTRIES}"))
-        }
-        _ => Ok(()),
-    }
+    let count = request.descriptors.len();
+    let entries = request.descriptors.iter().map(|descriptor| descriptor.entries.len());
+    let message = if request.domain.is_empty() {
+        "the domain of the request is empty".to_owned()
+    } else if count == 0 {
+        "the request has no descriptors".to_owned()
+    } else if count > MAX_DESCRIPTORS {
+        format!("the request has {count} descriptors, allowed are 1 to {MAX_DESCRIPTORS}")
+    } else if let Some(many) = entries.max().filter(|many| *many > MAX_ENTRIES) {
+        format!("a descriptor has {many} entries, allowed are at most {MAX_ENTRIES}")
+    } else {
+        return Ok(());
+    };
+    Err(BadRequest(message))
 }
 
 /// Returns the hits of a descriptor, and whether it says them itself.
@@ -231,7 +225,7 @@ fn own_limit(
 }
 
 /// Returns the key of the budget of a limit that a descriptor brings along: the entries and the unit, as in
-/// envoyproxy/ratelimit. Another number of requests in the same unit keeps what was spent. Limits of different
+/// envoyproxy/ratelimit. Another number of requests in the same unit keeps the spent units. Limits of different
 /// units are counted apart, because the records of one window say nothing about another.
 fn own_key(descriptor: &RateLimitDescriptor, unit: Unit) -> Key {
     let entries = descriptor.entries.iter().map(|it| (&*it.key, &*it.value));

@@ -49,7 +49,7 @@ fn status(line: &Line<'_>, outcome: &LineOutcome) -> DescriptorStatus {
         Line::Unlimited => DescriptorStatus { limit_remaining: u32::MAX, ..ok },
         Line::Limited(limited) => {
             let is_over = !outcome.has_passed && !limited.is_shadow;
-            let remaining = outcome.standing.map_or(0, |standing| standing.remaining());
+            let remaining = outcome.standing.map_or(0, |standing| standing.remaining);
             let reset = reset_after(limited, outcome);
             DescriptorStatus {
                 code: if is_over { Code::OverLimit } else { Code::Ok } as i32,
@@ -83,5 +83,5 @@ fn reset_after(limited: &Limited<'_>, outcome: &LineOutcome) -> u64 {
         // A limit of 0 requests never passes. Its unit says when a client may look again.
         return Unit::of_shown(limited.shown.unit).map_or(1, |unit| unit.window().as_secs());
     };
-    if outcome.has_passed { whole_seconds(standing.reset_after()) } else { retry_after(standing) }
+    if outcome.has_passed { whole_seconds(standing.reset_after) } else { retry_after(standing) }
 }

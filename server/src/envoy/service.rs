@@ -62,7 +62,7 @@ impl EnvoyParts {
         let options = &config.options;
         let check = EnvoyCheck {
             limiter: &self.limiter,
-            offenders: self.offenders.as_ref(),
+            offenders: &self.offenders,
             lines: &lines,
             options,
         };

@@ -32,10 +32,10 @@ pub(super) struct RuleStats {
 impl Stats {
     pub(super) fn new() -> Self {
         let method = "ShouldRateLimit";
-        let error = |kind: &'static str| counter!("ratelimit_service_should_rate_limit_error", "err_type" => kind);
+        let errors = "ratelimit_service_should_rate_limit_error";
         Self {
-            redis_error: error("redis_error"),
-            service_error: error("service_error"),
+            redis_error: counter!(errors, "err_type" => "redis_error"),
+            service_error: counter!(errors, "err_type" => "service_error"),
             config_load_success: counter!("ratelimit_service_config_load_success"),
             config_load_error: counter!("ratelimit_service_config_load_error"),
             kept_domains: gauge!("plimsoll_server_envoy_kept_domains"),
@@ -57,10 +57,10 @@ impl RuleStats {
     /// Creates the counters of a limit by its domain and the names of its descriptors. The first two names are
     /// the labels.
     pub(super) fn new(domain: &str, names: &[String]) -> Self {
+        let names = [domain].into_iter().chain(names.iter().map(|name| &**name));
+        let labels = ["domain", "key1", "key2"].into_iter().zip(names);
         // The separators of statsd become underscores, as in envoyproxy/ratelimit.
-        let label = |text: &str| text.replace([':', '|'], "_");
-        let keys = ["key1", "key2"].into_iter().zip(names).map(|(key, name)| (key, label(name)));
-        let labels: Vec<_> = [("domain", label(domain))].into_iter().chain(keys).collect();
+        let labels: Vec<_> = labels.map(|(key, it)| (key, it.replace([':', '|'], "_"))).collect();
         Self {
             total_hits: counter!("ratelimit_service_rate_limit_total_hits", &labels),
             over_limit: counter!("ratelimit_service_rate_limit_over_limit", &labels),

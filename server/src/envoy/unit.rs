@@ -95,5 +95,5 @@ pub(super) fn quota_of(requests: u32, unit: Unit, algorithm: Algorithm) -> Resul
         }
         other => other,
     };
-    Quota::new_with_algorithm(requests.into(), unit.window(), algorithm)
+    Quota::new(requests.into(), unit.window(), algorithm)
 }

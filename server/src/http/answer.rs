@@ -123,11 +123,11 @@ fn answer<'a>(line: &'a Line, outcome: Option<Outcome<'_>>) -> ChargeAnswer<'a> 
     let standing = StandingAnswer {
         quota: outcome.charge().quota().to_string(),
         granted: outcome.granted(),
-        limit: standing.limit(),
-        remaining: standing.remaining(),
-        next_after: standing.next_after().as_secs_f64(),
-        reset_after: standing.reset_after().as_secs_f64(),
-        retry_after: standing.retry_after().map(|wait| wait.as_secs_f64()),
+        limit: standing.limit,
+        remaining: standing.remaining,
+        next_after: standing.next_after.as_secs_f64(),
+        reset_after: standing.reset_after.as_secs_f64(),
+        retry_after: standing.retry_after.map(|wait| wait.as_secs_f64()),
     };
-    ChargeAnswer { policy, outcome: outcome.kind().name(), standing: Some(standing) }
+    ChargeAnswer { policy, outcome: outcome.name(), standing: Some(standing) }
 }

@@ -18,15 +18,18 @@ pub(super) struct Body<T>(pub(super) T);
 /// A request with a receipt. It may be longer than the request that the receipt answers.
 pub(super) struct ReceiptBody<T>(pub(super) T);
 
-/// The bytes of the numbers and names of fields of a receipt and its settlement, for the most charges.
-const RECEIPT_BYTES: usize = 16 * 1_024;
+/// The longest body of a request, in bytes.
+const MAX_BODY: usize = 64 * 1_024;
+
+/// The longest body of a request with a receipt. A receipt has the texts of its request in base64url, which has 4 bytes
+/// for 3. The names of fields and the numbers of the most charges have less than 16 KiB.
+const MAX_RECEIPT_BODY: usize = MAX_BODY * 2 + 16 * 1_024;
 
 impl<T: DeserializeOwned> FromRequest<Api> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, Problem> {
-        let parts = api.parts();
-        json(request, parts.max_body, parts.body_timeout).await.map(Self)
+        json(request, MAX_BODY, api.parts().body_timeout).await.map(Self)
     }
 }
 
@@ -34,10 +37,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for ReceiptBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, Problem> {
-        let parts = api.parts();
-        // A receipt has the texts of its request in base64url, which has 4 bytes for 3.
-        let max = parts.max_body * 2 + RECEIPT_BYTES;
-        json(request, max, parts.body_timeout).await.map(Self)
+        json(request, MAX_RECEIPT_BODY, api.parts().body_timeout).await.map(Self)
     }
 }
 

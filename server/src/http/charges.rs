@@ -62,13 +62,13 @@ impl ChargesBody {
         }
         let parts = api.parts();
         let on_failure = on_failure(self.on_failure, parts.on_failure)?;
-        let line = |charge: ChargeBody| {
-            let registered = policies::policy(&parts.registry, client, &charge.policy)?;
-            let key = policies::key(&registered, &charge.key)?;
+        let lines = self.charges.into_iter().map(|charge| {
+            let (registered, key) =
+                policies::find(&parts.registry, client, &charge.policy, &charge.key)?;
             let ChargeBody { key: text, cost, shadow: is_shadow, .. } = charge;
             Ok(Line { registered, key, text, cost, is_shadow, on_failure })
-        };
-        self.charges.into_iter().map(line).collect::<Result<_, Problem>>().map(Lines)
+        });
+        lines.collect::<Result<_, Problem>>().map(Lines)
     }
 }
 
@@ -82,10 +82,10 @@ fn on_failure(asked: Option<OnFailure>, setting: OnFailure) -> Result<OnFailure,
     const BY_STRICTNESS: [(OnFailure, &str); 3] =
         [(OnFailure::Allow, "allow"), (OnFailure::Local, "local"), (OnFailure::Deny, "deny")];
     let Some(asked) = asked else { return Ok(setting) };
-    if asked.stricter(setting) == asked {
+    if asked >= setting {
         return Ok(asked);
     }
-    let stricter = BY_STRICTNESS.iter().filter(|(it, _)| it.stricter(setting) == *it);
+    let stricter = BY_STRICTNESS.iter().filter(|(it, _)| *it >= setting);
     let names: Vec<_> = stricter.map(|(_, name)| *name).collect();
     let detail = "`on_failure` admits more than the setting of the service";
     Err(Problem::invalid(detail, names.join(", ")))
@@ -119,7 +119,7 @@ impl Line {
     /// Returns whether a charge is this one, or has this one in its sum.
     pub(super) fn is_of(&self, charge: &Charge<'_>) -> bool {
         charge.key() == &self.key
-            && charge.is_shadow() == self.is_shadow
+            && charge.is_live() != self.is_shadow
             && charge.policy().is_clone_of(self.registered.policy())
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP API.
+//! The HTTP API: a [router](router()) over the parts of an [`Api`].
 //!
 //! A request passes these files in order: `router` finds the handler, `caller` its client, `body` reads and parses
 //! the body, `charges` and `policies` find the policies and keys that it names, an endpoint asks the limiter, and `answer` or

@@ -14,27 +14,27 @@ const MAX_KEY_BYTES: usize = 1_024;
 const MAX_NAMES: usize = 20;
 pub(super) const MAX_NAME_CHARS: usize = 64;
 
-/// Returns the policy of a name that the client may use.
+/// Returns the policy of a name that the client may use, and the key under it that a text stands for.
 ///
 /// # Errors
 ///
-/// Returns status 404 if there is no such policy, and also if the client may not use it.
-pub(super) fn policy(
+/// Returns status 404 if there is no such policy, and also if the client may not use it. Returns status 422 for a key of
+/// another form.
+pub(super) fn find(
     registry: &Registry,
     client: &Client,
     name: &str,
-) -> Result<Registered, Problem> {
-    match registry.get(name) {
-        Some(registered) if client.may_use(name) => {
-            // The admin page switches off only policies for which someone asks.
-            if !registered.has_switch() {
-                drop(registered.switch());
-            }
-            Ok(registered)
-        }
-        // One answer to both, so that a client does not learn the names of the policies of others.
-        Some(_) | None => Err(unknown(registry, client, name)),
+    key: &str,
+) -> Result<(Registered, Key), Problem> {
+    // One answer to both, so that a client does not learn the names of the policies of others.
+    let registered = registry.get(name).filter(|_| client.may_use(name));
+    let registered = registered.ok_or_else(|| unknown(registry, client, name))?;
+    // The admin page switches off only policies for which someone asks.
+    if !registered.has_switch() {
+        drop(registered.switch());
     }
+    let key = parse(&registered, key)?;
+    Ok((registered, key))
 }
 
 fn unknown(registry: &Registry, client: &Client, name: &str) -> Problem {
@@ -56,8 +56,7 @@ fn unknown(registry: &Registry, client: &Client, name: &str) -> Problem {
         .nearest(nearest.map(str::to_owned))
 }
 
-/// Returns the key under a policy that a text stands for.
-pub(super) fn key(registered: &Registered, text: &str) -> Result<Key, Problem> {
+fn parse(registered: &Registered, text: &str) -> Result<Key, Problem> {
     if text.len() > MAX_KEY_BYTES {
         let detail = format!("A key has {} bytes", text.len());
         return Err(Problem::invalid(detail, format!("at most {MAX_KEY_BYTES} bytes")));

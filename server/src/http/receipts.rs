@@ -13,7 +13,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac};
 use http::StatusCode;
 use plimsoll::{
-    Charge, Decision, Error, Key, Limiter, OnFailure, Policy, Quota,
+    Algorithm, Charge, Decision, Error, Key, Limiter, OnFailure, Policy, Quota,
     clock::Timestamp,
     decision::{Receipt, ReceiptLine},
     error::Effect,
@@ -32,7 +32,7 @@ use crate::{access::Client, random};
 /// The name of the [policy](Policy) that counts the uses of receipts, in metrics and in the store.
 const USES: &str = "plimsoll.receipts";
 
-/// The name of the format, which is a part of what is signed. Another format has another name, so that no text
+/// The name of the format, which is a part of the signed text. Another format has another name, so that no text
 /// is valid as both.
 const FORMAT: &[u8] = b"plimsoll receipt 2\0";
 
@@ -192,8 +192,8 @@ impl Receipts {
         let content = self.verified(text).filter(|content| content.kind == kind);
         let content = content.ok_or_else(forged)?;
         if content.client != client.name() {
-            let (title, detail) = ("Another client's receipt", "Another client has this receipt");
-            return Err(Problem::new(StatusCode::FORBIDDEN, title, detail));
+            let detail = "Another client has this receipt";
+            return Err(Problem::new(StatusCode::FORBIDDEN, "Another client's receipt", detail));
         }
         let source = SOURCES.into_iter().find(|source| source.name() == content.source);
         let is_own = content.instance == self.instance;
@@ -209,8 +209,8 @@ impl Receipts {
             other => other,
         };
         let keys = content.lines.iter().map(|line| {
-            let registered = policies::policy(&self.registry, client, &line.policy)?;
-            let key = policies::key(&registered, &line.key)?;
+            let (registered, key) =
+                policies::find(&self.registry, client, &line.policy, &line.key)?;
             Ok((registered.policy().clone(), key))
         });
         let keys = keys.collect::<Result<_, Problem>>()?;
@@ -241,7 +241,8 @@ impl Receipts {
         let validity = Duration::from_micros(content.validity_micros).max(Duration::from_secs(1));
         let charge = self.uses.charge(Key::from(content.nonce.as_str()), 1);
         // No other part decides if the store cannot: it would not know of uses at other instances.
-        let charge = charge.with_quota(Quota::new(1, validity)?).with_on_failure(OnFailure::Deny);
+        let quota = Quota::new(1, validity, Algorithm::SlidingLog)?;
+        let charge = charge.with_quota(quota).with_on_failure(OnFailure::Deny);
         let decision = self.limiter.check(charge).await?;
         let ends = content.time_micros.saturating_add(content.validity_micros);
         if decision.time() >= Timestamp::from_micros(ends) {
@@ -263,10 +264,9 @@ impl Opened {
         &self,
         mut names: impl Iterator<Item = &'a String>,
     ) -> Result<(), Problem> {
-        let has = |name: &String| self.content.lines.iter().any(|line| line.policy == *name);
-        let Some(name) = names.find(|name| !has(name)) else { return Ok(()) };
-        let shown: String = name.chars().take(MAX_NAME_CHARS).collect();
         let policies: Vec<_> = self.content.lines.iter().map(|line| &*line.policy).collect();
+        let Some(name) = names.find(|name| !policies.contains(&&***name)) else { return Ok(()) };
+        let shown: String = name.chars().take(MAX_NAME_CHARS).collect();
         let detail = format!("The receipt has no charge under the policy {shown:?}");
         Err(Problem::invalid(detail, policies.join(", ")))
     }

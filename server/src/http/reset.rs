@@ -23,7 +23,7 @@ struct KeyBody {
     key: String,
 }
 
-/// Forgets what keys have spent, and lifts their blocks.
+/// Forgets the spent units of keys, and lifts their blocks.
 pub(super) async fn reset(
     State(api): State<Api>,
     Caller(client): Caller,
@@ -34,12 +34,9 @@ pub(super) async fn reset(
         let detail = format!("The request has {count} keys");
         return Err(Problem::invalid(detail, format!("1 to {} keys", Charges::MAX)));
     }
-    let find = |it: &KeyBody| {
-        let registered = policies::policy(&api.parts().registry, &client, &it.policy)?;
-        let key = policies::key(&registered, &it.key)?;
-        Ok((registered, key))
-    };
-    let found: Vec<_> = body.keys.iter().map(find).collect::<Result<_, Problem>>()?;
+    let registry = &api.parts().registry;
+    let found = body.keys.iter().map(|it| policies::find(registry, &client, &it.policy, &it.key));
+    let found: Vec<_> = found.collect::<Result<_, _>>()?;
     let charges: Charges<'_> =
         found.iter().map(|(registered, key)| registered.policy().charge(*key, 1)).collect();
     let keys = api.parts().limiter.reset(charges).await?;

@@ -9,10 +9,10 @@ use http::{Method, StatusCode, header::CONTENT_TYPE};
 
 use super::{Api, check, problem::Problem, reset, settle};
 
-/// The OpenAPI 3.1 document of the API, as `GET /openapi.json` answers it.
+/// The OpenAPI 3.1 document of the [`router`], as `GET /openapi.json` answers it.
 pub const DOCUMENT: &str = include_str!("../../openapi.json");
 
-/// Creates the routes of the HTTP API.
+/// Creates the routes of the HTTP API. [`DOCUMENT`] describes them.
 pub fn router(api: Api) -> Router {
     Router::new()
         .route("/v1/check", post(check::check))

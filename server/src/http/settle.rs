@@ -1,4 +1,4 @@
-//! Requests about [receipts](Receipt) and slots. A receipt is settled or refunded, and a slot is renewed while
+//! Requests about receipts and slots. A receipt is settled or refunded, and a slot is renewed while
 //! its work lasts, and then released.
 //!
 //! Nothing about a slot is kept in this process: the store has its units, and the client its receipt. So each
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use axum::{extract::State, response::Response};
 use http::HeaderMap;
-use plimsoll::{Error, Limiter, decision::Receipt, policy::Charges};
+use plimsoll::policy::Charges;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -26,17 +26,8 @@ use crate::access::Client;
 #[serde(deny_unknown_fields)]
 pub(super) struct SettleBody {
     receipt: String,
-    units: Units,
-}
-
-/// The units that the charges of a [receipt](Receipt) cost in the end.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a number of units, or a table of numbers by policy")]
-enum Units {
-    /// Each charge costs this.
-    Each(u64),
-    /// The charges under these policies cost this, and the others stay as they are.
-    ByPolicy(BTreeMap<String, u64>),
+    /// The units that the charges under these policies cost in the end. The others stay as they are.
+    units: BTreeMap<String, u64>,
 }
 
 /// The body of a refund.
@@ -59,32 +50,18 @@ pub(super) async fn settle(
     Caller(client): Caller,
     ReceiptBody(body): ReceiptBody<SettleBody>,
 ) -> Result<Response, Problem> {
-    let (limiter, receipts) = (&api.parts().limiter, &api.parts().receipts);
+    let receipts = &api.parts().receipts;
     let opened = receipts.open(&client, Kind::Reservation, &body.receipt)?;
-    if let Units::ByPolicy(units) = &body.units {
-        opened.require_policies(units.keys())?;
-    }
+    opened.require_policies(body.units.keys())?;
     let receipt = receipts.take(&opened).await?;
-    let settled = match body.units {
-        Units::Each(units) => limiter.hold(receipt).settle(units).await,
-        Units::ByPolicy(units) => settle_each(limiter, &receipt, units).await,
-    };
+    // A failure under one policy does not prevent the settlement under the others.
+    let mut settled = Ok(());
+    for (policy, units) in body.units {
+        let lines = part(&receipt, |line| line.charge.policy().name() == policy);
+        settled = settled.and(api.parts().limiter.hold(lines).settle(units).await);
+    }
     settled.map_err(used_up)?;
     Ok(answer::json(&json!({ "settled": true }), HeaderMap::new()))
-}
-
-/// Settles the lines of each policy by themselves. A failure of one does not prevent the others.
-async fn settle_each(
-    limiter: &Limiter,
-    receipt: &Receipt,
-    units: BTreeMap<String, u64>,
-) -> Result<(), Error> {
-    let mut settled = Ok(());
-    for (policy, units) in units {
-        let lines = part(receipt, |line| line.charge.policy().name() == policy);
-        settled = settled.and(limiter.hold(lines).settle(units).await);
-    }
-    settled
 }
 
 /// Refunds the units that the charges of a receipt still hold.
@@ -124,7 +101,8 @@ pub(super) async fn renew(
     Caller(client): Caller,
     ReceiptBody(body): ReceiptBody<SlotBody>,
 ) -> Result<Response, Problem> {
-    let (limiter, receipts) = (&api.parts().limiter, &api.parts().receipts);
+    let limiter = &api.parts().limiter;
+    let receipts = &api.parts().receipts;
     let opened = receipts.open(&client, Kind::Slot, &body.slot)?;
     let old = receipts.take(&opened).await?;
     let charges: Charges<'_> = old.lines().iter().map(|line| line.charge.clone()).collect();

@@ -8,7 +8,7 @@ use plimsoll_control::{Offenders, Registry};
 use super::receipts::Receipts;
 use crate::{access::Clients, settings::Settings};
 
-/// The parts of the HTTP API. Clones share them.
+/// The parts of the HTTP API, for its [`router`](super::router()). Clones share them.
 #[derive(Clone)]
 pub struct Api(Arc<Parts>);
 
@@ -21,12 +21,11 @@ pub(super) struct Parts {
     pub(super) receipts: Receipts,
     pub(super) headers: Headers,
     pub(super) on_failure: OnFailure,
-    pub(super) max_body: usize,
     pub(super) body_timeout: Duration,
 }
 
 impl Api {
-    /// Creates the API over a [limiter](Limiter) and the policies of a registry.
+    /// Creates the API over a [limiter](Limiter) and the policies of a [registry](Registry).
     ///
     /// # Errors
     ///
@@ -38,8 +37,8 @@ impl Api {
         settings: &Settings,
     ) -> Result<Self, Error> {
         let secret = settings.receipt_secret.as_deref();
-        let (counted, named) = (limiter.clone(), registry.clone());
-        let receipts = Receipts::new(counted, named, secret, settings.receipt_lifetime)?;
+        let lifetime = settings.receipt_lifetime;
+        let receipts = Receipts::new(limiter.clone(), registry.clone(), secret, lifetime)?;
         Ok(Self(Arc::new(Parts {
             registry,
             limiter,
@@ -48,7 +47,6 @@ impl Api {
             receipts,
             headers: Headers::default(),
             on_failure: settings.on_failure,
-            max_body: settings.bounds.max_body,
             // A body that is late gets a problem document, before the listener ends the request.
             body_timeout: settings.bounds.request_timeout * 9 / 10,
         })))

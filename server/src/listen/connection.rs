@@ -17,6 +17,9 @@ use crate::{random, settings::Bounds};
 /// The most requests in flight on a connection of HTTP/2. Envoy opens another connection for more.
 const MAX_STREAMS: u32 = 1_024;
 
+/// The longest head of a request, in bytes: its line and its headers.
+const MAX_HEAD: u32 = 16 * 1_024;
+
 /// The most headers of a request over HTTP/1. Over HTTP/2, the bytes of the head are bounded alone.
 const MAX_HEADERS: usize = 64;
 
@@ -34,12 +37,12 @@ pub(super) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head_timeout)
         .max_headers(MAX_HEADERS)
-        .max_buf_size(bounds.max_head);
+        .max_buf_size(MAX_HEAD as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(u32::try_from(bounds.max_head).unwrap_or(u32::MAX))
+        .max_header_list_size(MAX_HEAD)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_INTERVAL);
     builder
@@ -54,7 +57,9 @@ pub(super) async fn serve(
 ) {
     // Answers are small, and each is awaited.
     let _ = stream.set_nodelay(true);
-    let (usage, phases, ends_at) = (service.usage.clone(), service.phases.clone(), service.ends_at);
+    let usage = service.usage.clone();
+    let phases = service.phases.clone();
+    let ends_at = service.ends_at;
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let first_request = bounds.head_timeout.min(bounds.idle_timeout);
     let end = async {

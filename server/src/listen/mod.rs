@@ -15,5 +15,4 @@ mod usage;
 pub(crate) use self::{
     listener::Listener,
     phase::{Phase, Phases},
-    service::TooSlow,
 };

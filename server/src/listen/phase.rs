@@ -32,15 +32,9 @@ impl Phases {
         *self.0.borrow()
     }
 
-    /// Begins a phase. An earlier one has no effect.
+    /// Begins a phase.
     pub(crate) fn begin(&self, phase: Phase) {
-        self.0.send_if_modified(|now| {
-            let is_later = phase > *now;
-            if is_later {
-                *now = phase;
-            }
-            is_later
-        });
+        self.0.send_replace(phase);
     }
 
     /// Waits until this phase, or a later one, has begun.

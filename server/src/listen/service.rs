@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Returns the answer to a request that was not answered in time.
-pub(crate) type TooSlow = fn() -> Response;
+pub(super) type TooSlow = fn() -> Response;
 
 /// The service of one connection.
 #[derive(Clone)]

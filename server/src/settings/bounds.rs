@@ -1,19 +1,14 @@
-//! The bounds of what clients can send and hold.
+//! The bounds of the connections and requests of clients.
 
 use std::time::Duration;
 
 use super::{options::Options, values::Time};
 
-/// The bounds of what clients can send and hold.
+/// The bounds of the connections and requests of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// The most connections of a listener.
     pub max_connections: usize,
-    /// The longest body of a request, in bytes. Messages of Envoy may have 4 MiB, because one that is refused lets
-    /// its request pass without a limit.
-    pub max_body: usize,
-    /// The longest head of a request, in bytes.
-    pub max_head: usize,
     /// The time in which the head of a request must arrive. Over HTTP/1, it begins with the answer before.
     pub head_timeout: Duration,
     /// The time in which a request must arrive and be answered.
@@ -32,8 +27,6 @@ impl Default for Bounds {
     fn default() -> Self {
         Self {
             max_connections: 10_000,
-            max_body: 64 * 1_024,
-            max_head: 16 * 1_024,
             head_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
@@ -50,8 +43,6 @@ impl Bounds {
         let bounds = Self::default();
         Self {
             max_connections: options.max_connections.map_or(bounds.max_connections, |it| it.max(1)),
-            max_body: options.max_body.map_or(bounds.max_body, |it| it.0),
-            max_head: options.max_head.map_or(bounds.max_head, |it| it.0),
             head_timeout: time(options.head_timeout, bounds.head_timeout),
             request_timeout: time(options.request_timeout, bounds.request_timeout),
             idle_timeout: time(options.idle_timeout, bounds.idle_timeout),

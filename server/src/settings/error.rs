@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The error of settings: the field, what it has, and what is allowed.
+/// The error of [`Settings`](super::Settings): the field, its value, and the allowed values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsError(String);
 

@@ -4,13 +4,18 @@ use std::{env, ffi::OsString, path::PathBuf};
 
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser};
 
-use super::{Settings, SettingsError, options::Options, secrets::SECRETS, settings::read};
+use super::{
+    Settings, SettingsError,
+    options::Options,
+    secrets::{SECRETS, variable},
+    settings::read,
+};
 
-/// The command line, and the environment variables that stand for flags.
+/// The command line, and the environment variables that stand for flags. They make the [`Settings`].
 pub struct Flags {
-    /// True if the settings and the limits are only checked.
+    /// True if the settings and the limits are only [checked](crate::check()).
     pub is_check: bool,
-    /// True if the default limits are only printed.
+    /// True if the [default limits](crate::DEFAULT_CONFIG) are only printed.
     pub prints_default_config: bool,
     settings: Option<PathBuf>,
     matches: ArgMatches,
@@ -23,7 +28,7 @@ struct CommandLine {
     /// Settings file, in TOML
     #[arg(long, env = "PLIMSOLL_SETTINGS", value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// Read the [settings](Settings) and the limits, report mistakes, and exit
+    /// Read the settings and the limits, report mistakes, and exit
     #[arg(long)]
     check: bool,
     /// Print the limits that are in force without `--config`, and exit
@@ -48,7 +53,7 @@ impl Flags {
         Ok(Self { is_check: check, prints_default_config: print_default_config, settings, matches })
     }
 
-    /// Reads the settings file, and returns the settings of flags, environment and file.
+    /// Reads the settings file, and returns the [settings](Settings) of flags, environment and file.
     ///
     /// # Errors
     ///
@@ -64,17 +69,18 @@ impl Flags {
             .any(|it| self.matches.contains_id(it))
         {
             // Another kind of servers replaces the servers of the file.
-            (options.redis, options.redis_cluster) = (None, None);
-            (options.redis_sentinels, options.redis_primary) = (None, None);
+            options.redis = None;
+            options.redis_cluster = None;
+            options.redis_sentinels = None;
+            options.redis_primary = None;
         }
         let updated = options.update_from_arg_matches(&self.matches);
         updated.map_err(|error| SettingsError::with_text(error.to_string()))?;
-        let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let secrets = [&mut options.token, &mut options.admin_token, &mut options.receipt_secret];
         for (name, secret) in SECRETS.into_iter().zip(secrets) {
             *secret = variable(name).or_else(|| secret.take());
         }
-        Settings::new(options, &variable)
+        Settings::new(options)
     }
 }
 

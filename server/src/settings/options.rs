@@ -6,7 +6,7 @@ use clap::Args;
 use plimsoll::{Algorithm, OnFailure};
 use serde::Deserialize;
 
-use super::values::{Address, Bytes, LogFormat, Time, named};
+use super::values::{Address, LogFormat, Time, named};
 use crate::envoy::{Decide, EnvoyOptions};
 
 /// The settings that flags, environment variables and the file have in common. A field that is `None` is not
@@ -105,12 +105,6 @@ pub(super) struct Options {
     /// Most connections of a listener [default: 10000]
     #[arg(long, env = "PLIMSOLL_MAX_CONNECTIONS", value_name = "NUMBER", help_heading = "Bounds")]
     pub(super) max_connections: Option<usize>,
-    /// Longest body of a request, such as `64KiB` [default: 64KiB]
-    #[arg(long, env = "PLIMSOLL_MAX_BODY", value_name = "BYTES", help_heading = "Bounds")]
-    pub(super) max_body: Option<Bytes<1_024>>,
-    /// Longest head of a request: its line and its headers [default: 16KiB]
-    #[arg(long, env = "PLIMSOLL_MAX_HEAD", value_name = "BYTES", help_heading = "Bounds")]
-    pub(super) max_head: Option<Bytes<8_192>>,
     /// Time in which the head of a request must arrive [default: 10s]
     #[arg(long, env = "PLIMSOLL_HEAD_TIMEOUT", value_name = "TIME", help_heading = "Bounds")]
     pub(super) head_timeout: Option<Time<10>>,

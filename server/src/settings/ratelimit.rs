@@ -1,10 +1,7 @@
-//! The environment variables of envoyproxy/ratelimit. The service does not follow them, and says what to set instead: a
+//! The environment variables of envoyproxy/ratelimit. The service does not follow them, and lists the settings to write instead: a
 //! container file that was written for it would otherwise start without its limits.
 
-use super::{SettingsError, options::Options};
-
-/// Returns the value of an environment variable that is set and not empty.
-pub(super) type Variables<'v> = dyn Fn(&str) -> Option<String> + 'v;
+use super::{SettingsError, options::Options, secrets::variable};
 
 /// The variables that decide about limits, and the settings of this service in their place.
 const VARIABLES: [(&str, &str); 26] = [
@@ -45,10 +42,7 @@ const COMMON: [&str; 2] = ["GRPC_PORT", "PORT"];
 ///
 /// Returns an error if no option names limits, and a variable of envoyproxy/ratelimit other than [`COMMON`] is set. The
 /// error lists all variables that are set.
-pub(super) fn check(
-    options: &Options,
-    variable: &Variables<'_>,
-) -> Result<Option<String>, SettingsError> {
+pub(super) fn check(options: &Options) -> Result<Option<String>, SettingsError> {
     let set: Vec<_> = VARIABLES.iter().filter(|(name, _)| variable(name).is_some()).collect();
     if options.config.is_some() || options.envoy_config.is_some() {
         let files = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY"];

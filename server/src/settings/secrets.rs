@@ -16,6 +16,11 @@ const MIN_BYTES: usize = 16;
 /// The most bytes of a secret.
 const MAX_BYTES: usize = 1_024;
 
+/// Returns the value of an environment variable that is set and not empty.
+pub(super) fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
 /// Returns a secret as it is written, or the environment variable that `${NAME}` names.
 ///
 /// # Errors

@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -14,7 +13,7 @@ use super::{
     Address, Bounds, LogFormat,
     error::SettingsError,
     options::{Options, RoleOption},
-    ratelimit::{self, Variables},
+    ratelimit,
     secrets::resolve,
 };
 use crate::{
@@ -22,7 +21,7 @@ use crate::{
     envoy::EnvoyOptions,
 };
 
-/// The settings of the service.
+/// The settings of the service, as [`Flags`](super::Flags) reads them.
 pub struct Settings {
     /// The address of the HTTP API.
     pub http: Address,
@@ -30,18 +29,15 @@ pub struct Settings {
     pub grpc: Address,
     /// The address of the admin page.
     pub admin: Address,
-    /// True if the settings name the address of the admin page. Then a random token is printed if there is none,
-    /// and the address is a loopback address.
-    pub is_admin_asked: bool,
-    /// True if addresses that other machines reach are served without tokens of clients.
+    /// True if addresses that other machines reach are served without tokens of [clients](Self::clients).
     pub is_unauthenticated: bool,
-    /// The files and folders with limits.
+    /// The [files](plimsoll_control::Config) and folders with limits.
     pub configs: Vec<PathBuf>,
-    /// The files and folders of envoyproxy/ratelimit.
+    /// The [files](crate::envoy::EnvoyConfig) and folders of envoyproxy/ratelimit.
     pub envoy_configs: Vec<PathBuf>,
     /// The switches of the service for Envoy.
     pub envoy: EnvoyOptions,
-    /// The decision on charges that do not say it, while the store cannot answer.
+    /// The decision on [charges](plimsoll::Charge) that do not say it, while the store cannot answer.
     pub on_failure: OnFailure,
     /// The time for which a receipt can be used.
     pub receipt_lifetime: Duration,
@@ -51,23 +47,23 @@ pub struct Settings {
     pub redis: Option<RedisServers>,
     /// True if the service starts without a connection to Redis. `None` is as the file says.
     pub is_redis_lazy: Option<bool>,
-    /// The URL of the Redis server of overrides, instead of the server of the budgets.
+    /// The URL of the Redis server of [overrides](plimsoll_control::Overrides), instead of the server of the budgets.
     pub overrides_redis: Option<String>,
-    /// The bounds of what clients can send and hold.
+    /// The bounds of the connections and requests of clients.
     pub bounds: Bounds,
-    /// The clients, or none if no token is needed.
+    /// The clients, or [none](Clients::is_empty) if no token is needed.
     pub clients: Clients,
-    /// The operators of the admin page.
+    /// The operators of the [admin page](plimsoll_control::admin).
     pub operators: Access,
     /// True if there is an operator.
     pub has_operators: bool,
-    /// The format of the log.
+    /// The format of the log, which [`install_logs`](crate::install_logs) writes.
     pub log_format: LogFormat,
     /// The events of the log.
     pub log: String,
     /// The name of this instance.
     pub instance: Option<String>,
-    /// True if operators see keys, and not digests.
+    /// True if operators see [keys](plimsoll::Key), and not digests.
     pub shows_keys: bool,
     /// The warnings for the operator. The service starts all the same.
     pub(crate) warnings: Vec<String>,
@@ -90,28 +86,24 @@ pub enum RedisServers {
 }
 
 impl Settings {
-    /// Returns the [settings](Settings) of these options. `variables` are the variables of
-    /// envoyproxy/ratelimit, which are not followed.
+    /// Returns the [settings](Settings) of these options.
     ///
     /// # Errors
     ///
     /// Returns an error if a value is not allowed.
-    pub(super) fn new(options: Options, variables: &Variables<'_>) -> Result<Self, SettingsError> {
-        let warnings = ratelimit::check(&options, variables)?.into_iter().collect();
-        let loopback = |port| Address::At(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        let token_of =
-            |field, token: Option<&String>| token.map(|token| resolve(field, token)).transpose();
+    pub(super) fn new(options: Options) -> Result<Self, SettingsError> {
+        let warnings = ratelimit::check(&options)?.into_iter().collect();
+        let secret = options.receipt_secret.as_ref();
         let lifetime = options.receipt_lifetime.map_or(Duration::from_secs(300), |it| it.0);
         let (operators, has_operators) = operators(&options)?;
         Ok(Self {
-            http: options.http.unwrap_or(loopback(8_080)),
-            grpc: options.grpc.unwrap_or(loopback(8_081)),
-            admin: options.admin.unwrap_or(loopback(6_070)),
-            is_admin_asked: options.admin.is_some(),
+            http: options.http.unwrap_or(Address::loopback(8_080)),
+            grpc: options.grpc.unwrap_or(Address::loopback(8_081)),
+            admin: options.admin.unwrap_or(Address::loopback(6_070)),
             is_unauthenticated: options.unauthenticated.unwrap_or(false),
             on_failure: options.on_failure.unwrap_or(OnFailure::Local),
             receipt_lifetime: lifetime,
-            receipt_secret: token_of("receipt-secret", options.receipt_secret.as_ref())?,
+            receipt_secret: secret.map(|it| resolve("receipt-secret", it)).transpose()?,
             redis: redis(&options)?,
             is_redis_lazy: options.redis_lazy,
             bounds: Bounds::new(&options),
@@ -190,15 +182,9 @@ fn envoy(options: &Options) -> EnvoyOptions {
 
 fn clients(options: &Options) -> Result<Clients, SettingsError> {
     let mut clients = Clients::default();
-    let mut add = |client: Client, field: &str, token: &str| {
-        if clients.add(client, token) {
-            return Ok(());
-        }
-        let allowed = "a name and a token of its own for each client";
-        Err(SettingsError::new(field, "already used by another client", allowed))
-    };
     if let Some(token) = &options.token {
-        add(Client::new("token", ["*"]), "token", &resolve("token", token)?)?;
+        // It is the first client, so it has a name and a token of its own.
+        let _ = clients.add(Client::new("token", ["*"]), &resolve("token", token)?);
     }
     for client in &options.clients {
         let field = format!("the token of the client {:?}", client.name);
@@ -207,7 +193,10 @@ fn clients(options: &Options) -> Result<Clients, SettingsError> {
             return Err(SettingsError::new("clients", format!("{:?}", client.name), allowed));
         }
         let token = resolve(&field, &client.token)?;
-        add(Client::new(&client.name, &client.policies), &field, &token)?;
+        if !clients.add(Client::new(&client.name, &client.policies), &token) {
+            let allowed = "a name and a token of its own for each client";
+            return Err(SettingsError::new(&field, "already used by another client", allowed));
+        }
     }
     Ok(clients)
 }

@@ -1,8 +1,7 @@
-//! The values of settings: addresses, times, sizes and choices.
+//! The values of settings: addresses, times and choices.
 
 use std::{
-    fmt,
-    net::{SocketAddr, ToSocketAddrs},
+    net::{Ipv4Addr, SocketAddr, ToSocketAddrs},
     str::FromStr,
     time::Duration,
 };
@@ -12,7 +11,7 @@ use serde::{
     de::{DeserializeOwned, Error, IntoDeserializer, value},
 };
 
-/// The address of a listener, or that there is none.
+/// The address of a listener, or [`Off`](Self::Off) if there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Address {
     /// The listener is not opened.
@@ -21,17 +20,11 @@ pub enum Address {
     At(SocketAddr),
 }
 
-/// A time of at most a day, such as `500ms`, `10s` or `5min`, and of at least so many milliseconds.
+/// A time of at least `LEAST` milliseconds and at most a day, such as `500ms`, `10s` or `5min`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Time<const LEAST: u64>(pub(super) Duration);
 
-/// A number of bytes up to 16 MiB, such as `4096`, `64KiB` or `1MiB`, and of at least so many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bytes<const LEAST: usize>(pub(super) usize);
-
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
-const MAX_BYTES: usize = 16 * 1_024 * 1_024;
 
 /// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -48,6 +41,12 @@ pub enum LogFormat {
 pub(super) fn named<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let value: value::StrDeserializer<'_, value::Error> = text.into_deserializer();
     T::deserialize(value).map_err(|error| error.to_string())
+}
+
+impl Address {
+    pub(super) fn loopback(port: u16) -> Self {
+        Self::At(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
 }
 
 impl FromStr for Address {
@@ -76,29 +75,6 @@ impl<const LEAST: u64> FromStr for Time<LEAST> {
     }
 }
 
-impl<const LEAST: usize> FromStr for Bytes<LEAST> {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(end);
-        let factor = match unit.trim() {
-            "" | "B" => Some(1),
-            "KiB" => Some(1_024),
-            "MiB" => Some(1_024 * 1_024),
-            _ => None,
-        };
-        let bytes = factor.zip(number.parse::<usize>().ok());
-        bytes
-            .and_then(|(factor, number)| number.checked_mul(factor))
-            .filter(|bytes| (LEAST..=MAX_BYTES).contains(bytes))
-            .map(Self)
-            .ok_or_else(|| {
-                format!("found {text:?}, allowed is {LEAST} to 16MiB, such as 65536 or 64KiB")
-            })
-    }
-}
-
 /// Implements `Deserialize` from a text.
 macro_rules! deserialize_by_text {
     ($([$($least:tt)*] $type:ty),+) => {
@@ -110,16 +86,7 @@ macro_rules! deserialize_by_text {
     };
 }
 
-deserialize_by_text!([] Address, [const LEAST: u64] Time<LEAST>, [const LEAST: usize] Bytes<LEAST>);
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off => f.write_str("off"),
-            Self::At(address) => address.fmt(f),
-        }
-    }
-}
+deserialize_by_text!([] Address, [const LEAST: u64] Time<LEAST>);
 
 #[cfg(test)]
 mod tests {
@@ -130,13 +97,6 @@ mod tests {
 
     #[test]
     fn a_wrong_value_says_what_is_allowed() {
-        let error = |text: &str| text.parse::<Bytes<0>>().unwrap_err();
-        for text in ["", "KiB", "64KB", "-1", "99999999999999999999", "18446744073709551615MiB"] {
-            assert!(error(text).contains("64KiB"), "{text}");
-        }
-        assert_eq!("64KiB".parse(), Ok(Bytes::<1_024>(65_536)));
-        assert!("1".parse::<Bytes<1_024>>().unwrap_err().contains("1024 to 16MiB"));
-        assert!("17MiB".parse::<Bytes<0>>().unwrap_err().contains("0 to 16MiB"));
         assert_eq!("10s".parse(), Ok(Time::<10>(Duration::from_secs(10))));
         assert_eq!("0s".parse(), Ok(Time::<0>(Duration::ZERO)));
         for wrong in ["10", "9ms", "25h"] {

@@ -15,7 +15,7 @@ fn domain(name: &str) -> String {
 fn domains(folder: &Path) -> Vec<String> {
     let config = EnvoyConfig::load([folder], EnvoyOptions::default()).unwrap();
     let (registry, offenders) = (Registry::default(), Offenders::new(10));
-    Envoy::new_registered(config, Limiter::in_memory(), registry.clone(), offenders).unwrap();
+    Envoy::new(config, Limiter::in_memory(), registry.clone(), offenders).unwrap();
     let names = registry.policies().into_iter().map(|it| it.policy().name().to_owned());
     names.map(|name| name.split('.').nth(1).unwrap().to_owned()).collect()
 }

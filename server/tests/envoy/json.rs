@@ -285,7 +285,7 @@ fn random_bodies_are_answered() {
 async fn a_store_that_fails_is_no_mistake_of_the_client() {
     let config = EnvoyConfig::from_text("limits.yaml", LIMITS, EnvoyOptions::default()).unwrap();
     let limiter = Limiter::with_resilience(Broken(ErrorKind::Unavailable), Resilience::none());
-    let address = serve(&Envoy::new(config, limiter)).await;
+    let address = serve(&Service::over(config, limiter).envoy).await;
     let body =
         r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "a"}]}]}"#;
     let (status, reply) = post(address, body).await;

@@ -2,7 +2,7 @@
 
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use plimsoll::{Limiter, Resilience, error::ErrorKind, store};
-use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
+use plimsoll_server::envoy::{EnvoyConfig, EnvoyOptions};
 
 use crate::support::{Says, Service, descriptor, own_limit, request};
 
@@ -84,10 +84,9 @@ async fn a_store_that_fails_is_unavailable_and_never_unknown() {
         let limiter = Limiter::with_resilience(Broken(kind), Resilience::none());
         let config =
             EnvoyConfig::from_text("limits.yaml", LIMITS, EnvoyOptions::default()).unwrap();
-        let service = Envoy::new(config, limiter);
+        let service = Service::over(config, limiter);
         let asked = request("shop", [descriptor("user=alice")]);
-        use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
-        let status = service.should_rate_limit(tonic::Request::new(asked)).await.unwrap_err();
+        let status = service.ask(asked).await.unwrap_err();
         assert_eq!(status.code(), code, "{kind:?}");
         assert!(!status.message().contains("alice"), "{}", status.message());
     }

@@ -224,8 +224,7 @@ fn a_domain_is_kept_under_the_quota_of_its_file_and_not_of_an_override() {
     let registry = Registry::default();
     let config = EnvoyConfig::load([&folder], EnvoyOptions::default()).unwrap();
     let offenders = Offenders::new(10);
-    let envoy =
-        Envoy::new_registered(config, Limiter::in_memory(), registry.clone(), offenders).unwrap();
+    let envoy = Envoy::new(config, Limiter::in_memory(), registry.clone(), offenders).unwrap();
     let find = |domain: &str| {
         let policies = registry.policies();
         let mut of_domain = policies.iter().filter(|it| it.policy().name().contains(domain));
@@ -301,8 +300,7 @@ async fn operators_see_the_limits_in_force() {
     let registry = Registry::default();
     let config = EnvoyConfig::load([&folder], EnvoyOptions::default()).unwrap();
     let offenders = Offenders::new(10);
-    let envoy =
-        Envoy::new_registered(config, Limiter::in_memory(), registry.clone(), offenders).unwrap();
+    let envoy = Envoy::new(config, Limiter::in_memory(), registry.clone(), offenders).unwrap();
     let quotas = || {
         let policies = registry.policies();
         policies.iter().map(|it| it.policy().quota().to_string()).collect::<Vec<_>>()

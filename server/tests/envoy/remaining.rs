@@ -234,13 +234,11 @@ fn service(switches: Switches) -> Service {
     let config = EnvoyConfig::from_text("limits.yaml", LIMITS, options).unwrap();
     let (clock, limiter) = memory();
     let registry = Registry::default();
-    let envoy =
-        Envoy::new_registered(config, limiter, registry.clone(), Offenders::new(10)).unwrap();
+    let envoy = Envoy::new(config, limiter, registry.clone(), Offenders::new(10)).unwrap();
     for registered in registry.policies() {
         let policy = registered.policy();
         let name = NAMES.iter().find(|name| policy.name().contains(&format!("shop.{name}-")));
-        let raised =
-            Quota::new_with_algorithm(RAISED, policy.quota().window(), policy.quota().algorithm());
+        let raised = Quota::new(RAISED, policy.quota().window(), policy.quota().algorithm());
         let until = SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
         policy.set_key_quota(format!("{}=vip", name.unwrap()), raised.unwrap(), until).unwrap();
     }

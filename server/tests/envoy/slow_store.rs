@@ -20,7 +20,7 @@ use plimsoll::{
 use plimsoll_server::envoy::{Decide, Envoy, EnvoyConfig, EnvoyOptions};
 use tonic::Status;
 
-use crate::support::{descriptor, hits, request};
+use crate::support::{Service, descriptor, hits, request};
 
 const LIMITS: &str = "
 domain: shop
@@ -74,7 +74,7 @@ fn service(fails: Fails, hangs: bool, options: EnvoyOptions) -> Envoy {
     let store = Failing { memory, fails, hangs, calls: AtomicUsize::new(0) };
     let resilience = Resilience::default().deadline(DEADLINE).without_deny_cache();
     let config = EnvoyConfig::from_text("limits.yaml", LIMITS, options).unwrap();
-    Envoy::new(config, Limiter::with_resilience(store, resilience))
+    Service::over(config, Limiter::with_resilience(store, resilience)).envoy
 }
 
 /// Asks about a request that needs this number of calls, one after the other.

@@ -16,6 +16,7 @@ use envoy_types::pb::{
     google::protobuf::UInt64Value,
 };
 use plimsoll::{Limiter, MemoryStore, clock::ManualClock, memory::MemoryConfig};
+use plimsoll_control::{Offenders, Registry};
 use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
 use tonic::{Request, Status};
 
@@ -52,8 +53,8 @@ impl Service {
 
     /// Creates the service over another limiter, whose clock the test does not move.
     pub(crate) fn over(config: EnvoyConfig, limiter: Limiter) -> Self {
-        let (clock, envoy) = (ManualClock::at(0), Envoy::new(config, limiter));
-        Self { envoy, clock }
+        let envoy = Envoy::new(config, limiter, Registry::default(), Offenders::new(10)).unwrap();
+        Self { envoy, clock: ManualClock::at(0) }
     }
 
     pub(crate) async fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {

@@ -42,7 +42,7 @@ fn no_answer_waits_for_a_redis_that_hangs() {
             ("/v1/peek", body("deny"), &[503, 200]),
             ("/v1/reserve", body("local"), &[200, 429]),
             ("/v1/reserve", body("deny"), &[503]),
-            ("/v1/settle", json!({"receipt": receipt, "units": 3}).to_string(), &[503]),
+            ("/v1/settle", json!({"receipt": receipt, "units": {"demo": 3}}).to_string(), &[503]),
             ("/v1/refund", json!({"receipt": receipt}).to_string(), &[503]),
             ("/v1/reset", json!({"keys": [{"policy": "demo", "key": "bob"}]}).to_string(), &[503]),
         ] {

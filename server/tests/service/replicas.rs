@@ -13,7 +13,10 @@ use crate::{
     support::{Service, send},
 };
 
-const SECRET: [(&str, &str); 1] = [("PLIMSOLL_RECEIPT_SECRET", "the-secret-of-all-instances")];
+const SECRETS: [(&str, &str); 2] = [
+    ("PLIMSOLL_RECEIPT_SECRET", "the-secret-of-all-instances"),
+    ("PLIMSOLL_ADMIN_TOKEN", "the-token-of-the-operator"),
+];
 
 struct Replicas {
     _redis: Server,
@@ -39,7 +42,7 @@ fn start(limits: &str, flags: &[&str]) -> Replicas {
     let (redis, folder) = (Server::start(), directory());
     let (file, url) = (written(&folder, limits), redis.url());
     let flags = [&["--config", &*file, "--redis", &*url], flags].concat();
-    let services = (0..2).map(|_| Service::start_with(&flags, &SECRET)).collect();
+    let services = (0..2).map(|_| Service::start_with(&flags, &SECRETS)).collect();
     Replicas { _redis: redis, services, folder }
 }
 
@@ -101,9 +104,8 @@ fn a_receipt_of_one_instance_is_used_once_at_all() {
 
 #[test]
 fn an_override_and_a_reset_act_on_all_instances() {
-    let mut replicas = start("policies.api = '1/h'", &[]);
-    let token = replicas.services[0].next_line();
-    let token = format!("Bearer {}", token.strip_prefix("admin token ").unwrap());
+    let replicas = start("policies.api = '1/h'", &[]);
+    let token = format!("Bearer {}", SECRETS[1].1);
     let [first, second] = &replicas.services[..] else { panic!("two") };
     assert_eq!(first.check("api", "alice", 1).status, 200);
     assert_eq!(second.check("api", "alice", 1).status, 429);
@@ -122,7 +124,7 @@ fn a_cluster_counts_for_all_instances() {
     let cluster = Cluster::start();
     let nodes: Vec<_> = cluster.nodes.iter().map(Server::url).collect();
     let nodes = nodes.join(",");
-    let variables = [("PLIMSOLL_REDIS_CLUSTER", &*nodes), SECRET[0]];
+    let variables = [("PLIMSOLL_REDIS_CLUSTER", &*nodes), SECRETS[0]];
     let folder = directory();
     let file = written(&folder, "policies.demo = '5/h'");
     let flags = ["--config", &*file];

@@ -63,7 +63,7 @@ fn no_answer_is_lost_under_load() {
     assert!(answered.load(Ordering::Relaxed) > 16);
     let (status, rest) = service.wait(PATIENCE);
     assert_eq!(status.code(), Some(0));
-    assert!(rest.lines().all(|line| line.starts_with("admin token ")), "{rest}");
+    assert_eq!(rest, "");
 }
 
 #[test]

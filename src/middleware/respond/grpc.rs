@@ -11,7 +11,12 @@ use http::{
 };
 
 use super::{Rejection, RejectionKind, rejection::violations};
-use crate::{decision::Denied, middleware::headers::number, outcome::DenialBody, random};
+use crate::{
+    decision::{Denied, Standing},
+    middleware::headers::number,
+    outcome::DenialBody,
+    random,
+};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -25,7 +30,10 @@ const UNAVAILABLE: u8 = 14;
 
 /// Returns the response to a gRPC or gRPC-Web request. It has no body, which both protocols allow (PROTOCOL-WEB.md,
 /// "Trailers-only responses").
-pub(super) fn respond(rejection: Rejection<'_>, content_type: HeaderValue) -> Response<DenialBody> {
+pub(in crate::middleware) fn respond(
+    rejection: Rejection<'_>,
+    content_type: HeaderValue,
+) -> Response<DenialBody> {
     let status = GrpcStatus::of(&rejection);
     let mut response = Response::new(DenialBody::Document(Bytes::new()));
     *response.headers_mut() = rejection.into_headers();
@@ -108,17 +116,14 @@ fn details(
         // QuotaFailure { violations = 1: [Violation { subject = 1, description = 2 }] }
         push_detail(&mut status, "QuotaFailure", |failure| {
             for outcome in violations(denied).take(MAX_VIOLATIONS) {
-                let (policy, cost) = (outcome.charge().policy().name(), outcome.charge().cost());
-                let standing = outcome.standing();
+                let policy = outcome.charge().policy().name();
+                let cost = outcome.charge().cost();
+                let Standing { remaining, limit, .. } = outcome.standing();
                 push_message(failure, 1, |violation| {
                     push_message(violation, 1, |text| text.extend_from_slice(policy.as_bytes()));
                     push_message(violation, 2, |text| {
                         // Writing to a vector does not fail.
-                        let _ = write!(
-                            text,
-                            "cost {cost}, remaining {} of {}",
-                            standing.remaining, standing.limit
-                        );
+                        let _ = write!(text, "cost {cost}, remaining {remaining} of {limit}");
                     });
                 });
             }
@@ -189,7 +194,7 @@ static GRPC_WEB_FORMATS: [HeaderValue; 3] = [
 ///   (PROTOCOL-WEB.md, "HTTP wire protocols").
 /// - There is one content type. Its case and its parameters have no effect (RFC 9110, section
 ///   8.3.1).
-pub(super) fn content_type(parts: &Parts) -> Option<HeaderValue> {
+pub(in crate::middleware) fn content_type(parts: &Parts) -> Option<HeaderValue> {
     if parts.method != Method::POST {
         return None;
     }
@@ -215,8 +220,9 @@ fn base(media_type: &[u8]) -> Option<&'static HeaderValue> {
     let plus = media_type.iter().position(|byte| *byte == b'+');
     let (base, format) = media_type.split_at(plus.unwrap_or(media_type.len()));
     let found = BASES.iter().find(|known| base.eq_ignore_ascii_case(known.as_bytes()))?;
-    let in_format = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
-    (format != b"+" && format.iter().skip(1).all(in_format)).then_some(found)
+    let mut name = format.iter().skip(1);
+    let is_format = name.all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(byte));
+    (is_format && format != b"+").then_some(found)
 }
 
 #[cfg(feature = "tonic")]

@@ -1,11 +1,6 @@
 //! The responses to requests that are not admitted: problem documents, plain text, and gRPC.
 
-mod denial;
-mod grpc;
+pub(super) mod grpc;
 mod rejection;
 
-pub(super) use self::denial::{DenialFormat, OnRejected};
-pub use self::{
-    denial::DenialResponse,
-    rejection::{Rejection, RejectionKind},
-};
+pub use self::rejection::{DenialResponse, Rejection, RejectionKind};

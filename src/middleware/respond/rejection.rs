@@ -1,17 +1,18 @@
 //! A rejected request: the reason, the status, the wait, and the response as a problem document (RFC 9457)
-//! or as plain text.
+//! or as plain text; and the response of a closure of the application.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
+    HeaderMap, HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
 };
 use smallvec::SmallVec;
 
 use crate::{
-    decision::{Denied, Outcome, OutcomeKind},
+    decision::{Denied, Outcome, Verdict},
     middleware::headers::{Headers, is_estimate, number, retry_after, with_jitter},
+    outcome::DenialBody,
     rule::MissingPeer,
 };
 
@@ -240,7 +241,7 @@ impl<'a> Rejection<'a> {
     /// Returns the response of a layer without a closure: a problem document (RFC 9457).
     #[must_use]
     pub fn to_response(&self) -> Response<String> {
-        problem(self.clone())
+        self.clone().into_problem()
     }
 
     /// Creates the response with a body of this crate.
@@ -254,18 +255,56 @@ impl<'a> Rejection<'a> {
 
     /// Completes a response of the application: sets the status unless the application has chosen
     /// one, and the headers.
-    pub(super) fn complete<B>(self, response: &mut Response<B>) {
+    pub(in crate::middleware) fn complete(
+        self,
+        DenialResponse(mut response): DenialResponse,
+    ) -> Response<DenialBody> {
         if response.status() == StatusCode::OK {
             *response.status_mut() = self.status();
         }
         remove_targeted_caching(response.headers_mut());
         response.headers_mut().extend(self.headers);
+        response
+    }
+
+    /// Returns the response with a problem document, which has the names of the violated policies.
+    pub(in crate::middleware) fn into_problem(self) -> Response<String> {
+        let mut digits = itoa::Buffer::new();
+        let mut parts: SmallVec<[&str; 12]> = SmallVec::new();
+        parts.push(match self.kind {
+            RejectionKind::OverQuota => OVER_QUOTA,
+            RejectionKind::OverCapacity => OVER_CAPACITY,
+            RejectionKind::Unavailable => UNAVAILABLE,
+            RejectionKind::NoPeer => NO_PEER,
+        });
+        parts.extend(self.detail(&mut digits));
+        parts.push("\"");
+        if let Some(denied) = self.denied {
+            for (index, outcome) in violations(denied).enumerate() {
+                // The names of policies contain no characters that JSON escapes.
+                let start = if index == 0 { r#","violated-policies":[""# } else { r#"",""# };
+                parts.extend([start, outcome.charge().policy().name()]);
+            }
+            parts.push("\"]");
+        }
+        parts.push("}");
+        let document = parts.concat();
+        self.into_response(PROBLEM_JSON, document)
+    }
+
+    /// Returns the response with one line of text.
+    pub(in crate::middleware) fn into_plain_text(self) -> Response<String> {
+        let mut digits = itoa::Buffer::new();
+        let [start, wait, end] = self.detail(&mut digits);
+        let text = [start, wait, end, "\n"].concat();
+        self.into_response(TEXT_PLAIN, text)
     }
 }
 
 /// Returns the outcomes that denied the check.
 pub(super) fn violations<'a>(denied: &'a Denied<'_>) -> impl Iterator<Item = Outcome<'a>> {
-    denied.outcomes().filter(|outcome| outcome.kind() == OutcomeKind::Denied)
+    let live = denied.outcomes().filter(|outcome| outcome.charge().is_live());
+    live.filter(|outcome| outcome.verdict() != Verdict::Passed)
 }
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -281,12 +320,11 @@ pub(super) fn forbid_caching(headers: &mut HeaderMap) {
 /// Removes headers that some caches follow instead of `Cache-Control`: `CDN-Cache-Control` and the
 /// like (RFC 9213), `Surrogate-Control`, `Edge-Control`, and nginx's `X-Accel-Expires`.
 fn remove_targeted_caching(headers: &mut HeaderMap) {
-    let is_targeted = |name: &&HeaderName| {
+    let targeted = headers.keys().filter(|name| {
         name.as_str().ends_with("-cache-control")
             || ["surrogate-control", "edge-control", "x-accel-expires"].contains(&name.as_str())
-    };
-    let targeted: Vec<_> = headers.keys().filter(is_targeted).cloned().collect();
-    for name in targeted {
+    });
+    for name in targeted.cloned().collect::<Vec<_>>() {
         headers.remove(name);
     }
 }
@@ -300,50 +338,80 @@ const OVER_CAPACITY: &str = r##"{"type":"https://docs.rs/plimsoll/latest/plimsol
 const UNAVAILABLE: &str = r##"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily reduced capacity","status":503,"detail":""##;
 const NO_PEER: &str = r##"{"type":"https://docs.rs/plimsoll/latest/plimsoll/by/struct.ClientIp.html#the-address-of-the-peer","title":"No peer address","status":500,"detail":""##;
 
-/// Returns the response with a problem document, which has the names of the violated policies.
-pub(super) fn problem(rejection: Rejection<'_>) -> Response<String> {
-    let mut digits = itoa::Buffer::new();
-    let mut parts: SmallVec<[&str; 12]> = SmallVec::new();
-    parts.push(match rejection.kind {
-        RejectionKind::OverQuota => OVER_QUOTA,
-        RejectionKind::OverCapacity => OVER_CAPACITY,
-        RejectionKind::Unavailable => UNAVAILABLE,
-        RejectionKind::NoPeer => NO_PEER,
-    });
-    parts.extend(rejection.detail(&mut digits));
-    parts.push("\"");
-    if let Some(denied) = rejection.denied {
-        for (index, outcome) in violations(denied).enumerate() {
-            // The names of policies contain no characters that JSON escapes.
-            let start = if index == 0 { r#","violated-policies":[""# } else { r#"",""# };
-            parts.extend([start, outcome.charge().policy().name()]);
-        }
-        parts.push("\"]");
-    }
-    parts.push("}");
-    let document = parts.concat();
-    rejection.into_response(PROBLEM_JSON, document)
-}
+/// The response to a rejected request, made by a closure of
+/// [`RateLimitLayer::on_denied`](crate::RateLimitLayer::on_denied),
+/// [`on_over_capacity`](crate::RateLimitLayer::on_over_capacity) or
+/// [`on_unavailable`](crate::RateLimitLayer::on_unavailable). The closure returns any type
+/// that converts into it:
+///
+/// - a `Response<B>` whose body has [`Bytes`](bytes::Bytes) as data, such as [`String`] or
+///   `http_body_util::Full<Bytes>`,
+/// - a [`String`] or a `&'static str`,
+/// - with the feature `axum`, every type that implements axum's `IntoResponse`, such as `Json`, a status with a
+///   body, and tuples of headers.
+///
+/// The body may be a stream. If the stream fails, the body of the response ends at that point.
+pub struct DenialResponse(Response<DenialBody>);
 
-/// Returns the response with one line of text.
-pub(super) fn plain_text(rejection: Rejection<'_>) -> Response<String> {
-    let mut digits = itoa::Buffer::new();
-    let [start, wait, end] = rejection.detail(&mut digits);
-    let text = [start, wait, end, "\n"].concat();
-    rejection.into_response(TEXT_PLAIN, text)
+impl fmt::Debug for DenialResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DenialResponse")
+            .field("status", &self.0.status())
+            .field("headers", self.0.headers())
+            .finish_non_exhaustive()
+    }
 }
 
 #[cfg(feature = "axum")]
 mod axum {
     use axum::response::{IntoResponse, Response};
 
-    use super::Rejection;
+    use super::{DenialBody, DenialResponse, Rejection};
     use crate::{decision::Denied, middleware::Headers};
+
+    impl<R: IntoResponse> From<R> for DenialResponse {
+        fn from(response: R) -> Self {
+            Self(response.into_response().map(DenialBody::boxed))
+        }
+    }
 
     /// The response is made by [`Rejection::of`] with [`Headers::default`].
     impl IntoResponse for Denied<'_> {
         fn into_response(self) -> Response {
             Rejection::of(&self, &Headers::default()).to_response().into_response()
+        }
+    }
+}
+
+/// Without the feature `axum`, a closure returns a response or a text.
+#[cfg(not(feature = "axum"))]
+mod without_axum {
+    use bytes::Bytes;
+    use http::{Response, header::CONTENT_TYPE};
+    use http_body::Body;
+
+    use super::{DenialBody, DenialResponse, TEXT_PLAIN};
+
+    impl<B> From<Response<B>> for DenialResponse
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+    {
+        fn from(response: Response<B>) -> Self {
+            Self(response.map(DenialBody::boxed))
+        }
+    }
+
+    impl From<String> for DenialResponse {
+        fn from(text: String) -> Self {
+            let mut response = Response::new(DenialBody::from(text));
+            response.headers_mut().insert(CONTENT_TYPE, TEXT_PLAIN);
+            Self(response)
+        }
+    }
+
+    impl From<&'static str> for DenialResponse {
+        fn from(text: &'static str) -> Self {
+            text.to_owned().into()
         }
     }
 }

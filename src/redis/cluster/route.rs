@@ -106,7 +106,8 @@ impl Cluster {
     ) -> Result<CallReply, Failure> {
         let deadline = Instant::now() + self.redirect_timeout;
         let mut ask: Option<Arc<Node>> = None;
-        let (mut was_moved, mut was_refused) = (false, false);
+        let mut was_moved = false;
+        let mut was_refused = false;
         loop {
             let (node, is_asking) = match ask.take() {
                 Some(node) => (node, true),

@@ -17,7 +17,8 @@ use crate::{
     redis::{
         RedisConfig,
         connection::{Connector, Pool, ServerConnector},
-        error::{Failure, SentFlag},
+        error::Failure,
+        script::SentFlag,
     },
     store::NodeId,
     sync::RwLock,
@@ -89,8 +90,8 @@ impl Topology {
     pub(in crate::redis) fn first_slot_of_owner(&self, slot: u16) -> Option<u16> {
         let map = self.map.read();
         let id = map.owners[usize::from(slot)].as_ref()?.id;
-        let is_owner = |owner: &Option<Arc<Node>>| owner.as_ref().is_some_and(|it| it.id == id);
-        map.owners.iter().position(is_owner).map(|first| first as u16)
+        let mut owners = map.owners.iter().map(|owner| owner.as_ref().map(|node| node.id));
+        owners.position(|owner| owner == Some(id)).map(|first| first as u16)
     }
 
     /// Returns the nodes that have slots.
@@ -227,8 +228,8 @@ impl Node {
     async fn slot_ranges(&self) -> Result<Vec<SlotRange>, Failure> {
         let mut command = Cmd::new();
         command.arg("CLUSTER").arg("SLOTS");
-        let parse = |value| parse_ranges(value, &self.host);
-        self.pool.send(&command, false, &SentFlag::default(), parse).await
+        let sent_flag = SentFlag::default();
+        self.pool.send(&command, false, &sent_flag, |reply| parse_ranges(reply, &self.host)).await
     }
 }
 
@@ -250,7 +251,8 @@ struct SlotRange {
 /// a slot in several ranges.
 fn parse_ranges(reply: Value, replying_host: &str) -> Option<Vec<SlotRange>> {
     let Value::Array(ranges) = reply else { return None };
-    let (mut parsed, mut slots) = (Vec::new(), 0);
+    let mut parsed = Vec::new();
+    let mut are_taken = [false; SLOT_COUNT];
     for range in ranges {
         let Value::Array(range) = range else { return None };
         let [first, last, primary, ..] = &range[..] else { continue };
@@ -259,10 +261,11 @@ fn parse_ranges(reply: Value, replying_host: &str) -> Option<Vec<SlotRange>> {
         if first > last || last >= SLOT_COUNT {
             return None;
         }
-        slots += last - first + 1;
-        if slots > SLOT_COUNT {
+        let are_taken = &mut are_taken[first..=last];
+        if are_taken.contains(&true) {
             return None;
         }
+        are_taken.fill(true);
         let primary: Vec<Value> = from_redis_value(primary.clone()).ok()?;
         let [host, port, ..] = &primary[..] else { continue };
         let host: Option<String> = from_redis_value(host.clone()).ok()?;
@@ -384,6 +387,13 @@ mod tests {
         assert!(
             parse_ranges(Value::Array(vec![reply_range(9, 8, text("a"), 1)]), "here").is_none()
         );
+        // No slot is in two ranges, of which each alone may be valid.
+        for (first, last, is_valid) in [(100, 199, true), (99, 199, false), (0, 16_383, false)] {
+            let ranges = [(0, 99, "a"), (first, last, "b")];
+            let ranges = ranges.map(|(first, last, host)| reply_range(first, last, text(host), 1));
+            let parsed = parse_ranges(Value::Array(ranges.into()), "here");
+            assert_eq!(parsed.is_some(), is_valid, "{first} to {last}");
+        }
         for other in [Value::Okay, text("a"), Value::Array(vec![Value::Int(7)])] {
             assert!(parse_ranges(other.clone(), "here").is_none(), "{other:?}");
         }

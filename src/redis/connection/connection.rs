@@ -61,8 +61,7 @@ impl Connection {
         quiet_period: Duration,
         response_timeout: Duration,
     ) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
-        let (redis, liveness) = (self.redis.clone(), Arc::clone(&self.liveness));
-        check_health(redis, liveness, quiet_period, response_timeout)
+        check_health(self.redis.clone(), Arc::clone(&self.liveness), quiet_period, response_timeout)
     }
 }
 

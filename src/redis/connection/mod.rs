@@ -15,12 +15,13 @@
 
 #[expect(clippy::module_inception, reason = "the type that the others are about")]
 mod connection;
-mod connector;
 mod pool;
 mod sentinel;
 mod server;
 
 use self::connection::Connection;
 pub(super) use self::{
-    connector::Connector, pool::Pool, sentinel::SentinelConnector, server::ServerConnector,
+    pool::{Connector, Pool},
+    sentinel::SentinelConnector,
+    server::ServerConnector,
 };

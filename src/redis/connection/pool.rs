@@ -1,4 +1,4 @@
-//! The pool of connections to one server.
+//! The pool of connections to one server, and the connectors that open them.
 
 use std::{
     io,
@@ -12,13 +12,15 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use redis::{Cmd, RedisError, Value};
+use tokio::{task::JoinSet, time};
 
-use super::{Connection, Connector};
+use super::{Connection, SentinelConnector, ServerConnector, sentinel::first_ok};
 use crate::{
     redis::{
         RedisConfig,
-        error::{Failure, SentFlag},
-        script::{ScriptBy, ScriptCall},
+        config::AppPool,
+        error::Failure,
+        script::{ScriptBy, ScriptCall, SentFlag},
         wire::{self, CallReply},
     },
     runtime::{RunningFlag, SingleFlight, TimeLimit, is_own_thread},
@@ -45,10 +47,10 @@ impl Pool {
     /// Creates a pool that opens its connections when they are needed.
     pub(in crate::redis) fn new(connector: Connector, config: &RedisConfig) -> Self {
         let connector = Arc::new(connector);
-        let pooled = || PooledConnection::new(&connector, config);
+        let connections = 0..config.connections;
         Self {
-            connections: (0..config.connections).map(|_| pooled()).collect(),
-            of_threads: [pooled()],
+            connections: connections.map(|_| PooledConnection::new(&connector, config)).collect(),
+            of_threads: [PooledConnection::new(&connector, config)],
             next: AtomicUsize::new(0),
             loading: RunningFlag::default(),
             response_timeout: config.response_timeout,
@@ -97,8 +99,10 @@ impl Pool {
         call: &ScriptCall<'_>,
         is_asking: bool,
     ) -> Result<CallReply, Failure> {
-        let parse = |value| wire::parse(call.operation, call.checks, &value);
-        self.send(&call.encode(by), is_asking, call.sent_flag, parse).await
+        self.send(&call.encode(by), is_asking, call.sent_flag, |value| {
+            wire::parse(call.operation, call.checks, &value)
+        })
+        .await
     }
 
     /// Sends a command over one of the connections and parses its reply.
@@ -166,7 +170,7 @@ impl Pool {
         sent_flag: &SentFlag,
     ) -> Result<T, RedisError> {
         let limit = TimeLimit::after(self.response_timeout);
-        if sent_flag.ends_by(limit.time()) {
+        if sent_flag.ends_by(limit) {
             return reply.await;
         }
         let reply = limit.wait(pin!(reply)).await;
@@ -269,7 +273,8 @@ impl PooledConnection {
     }
 
     fn replace_connection(&self) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
-        let (connector, current) = (Arc::clone(&self.connector), Arc::clone(&self.current));
+        let connector = Arc::clone(&self.connector);
+        let current = Arc::clone(&self.current);
         let connect_timeout = self.connect_timeout;
         async move {
             // The operation before this one may have opened a connection meanwhile.
@@ -355,4 +360,76 @@ impl Drop for InFlight<'_> {
 fn desynchronized() -> RedisError {
     let message = "the last connection replied to a request that was not sent";
     io::Error::new(io::ErrorKind::InvalidData, message).into()
+}
+
+/// A way to open a [`Connection`].
+pub(in crate::redis) enum Connector {
+    /// Connects to the server at an address.
+    Server(Box<ServerConnector>),
+    /// Connects to the primary that Sentinel names.
+    Sentinel(Box<SentinelConnector>),
+    /// Connects as the application's bb8 pool does.
+    AppPool(AppPool),
+}
+
+impl Connector {
+    /// Opens a connection within `timeout`.
+    ///
+    /// If the first attempt has not ended after half of that time, a second one starts beside it, and
+    /// the first success is used. While the first attempt hung, the server may have recovered, or a
+    /// replica may have become the primary.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the server cannot be reached in time or refuses the connection.
+    pub(super) async fn connect_within(
+        self: Arc<Self>,
+        timeout: Duration,
+    ) -> Result<Connection, Failure> {
+        let attempts = async {
+            let mut attempts = JoinSet::new();
+            attempts.spawn(Arc::clone(&self).connect());
+            if let Ok(Some(Ok(result))) = time::timeout(timeout / 2, attempts.join_next()).await {
+                return result;
+            }
+            attempts.spawn(self.connect());
+            first_ok(attempts).await
+        };
+        let result = TimeLimit::after(timeout).wait(pin!(attempts)).await.unwrap_or_else(|_| {
+            let message = "connecting took too long: the server or the name server does not answer";
+            Err(io::Error::new(io::ErrorKind::TimedOut, message).into())
+        });
+        result.map_err(Failure::Unreachable)
+    }
+
+    async fn connect(self: Arc<Self>) -> Result<Connection, RedisError> {
+        match &*self {
+            Self::Server(server) => server.connect().await,
+            Self::Sentinel(sentinel) => sentinel.connect().await,
+            Self::AppPool(pool) => Ok(Connection::new(pool.connect().await?, Arc::default())),
+        }
+    }
+
+    /// Returns the address of the server for errors, if it is known. It contains no user and no password.
+    pub(in crate::redis) fn address(&self) -> Option<String> {
+        match self {
+            Self::Server(server) => Some(server.address()),
+            Self::Sentinel(sentinel) => Some(sentinel.address()),
+            Self::AppPool(_) => None,
+        }
+    }
+
+    /// Returns the name of the server in logs.
+    pub(in crate::redis) fn place(&self) -> &'static str {
+        match self {
+            Self::Sentinel(_) => "primary",
+            _ => "server",
+        }
+    }
+
+    /// Returns whether its connections notice at once that the server has closed them. Connections
+    /// that bb8 opens notice it only at the next request.
+    pub(super) fn notices_disconnection(&self) -> bool {
+        !matches!(self, Self::AppPool(_))
+    }
 }

@@ -11,7 +11,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::{BreakerConfig, SharedBreaker, machine::Permit};
+use super::{BreakerConfig, SharedBreaker, breaker::Permit};
 use crate::{
     policy::Charge,
     store::{BreakerStatus, NodeId, Request, Status, Store},
@@ -41,6 +41,9 @@ pub(in crate::remote) struct Breakers {
 /// so the permits of a store with one node need no allocation.
 pub(in crate::remote) type Permits = SmallVec<[NodePermit; 1]>;
 
+/// The breakers of the nodes that a request depends on.
+type NodeBreakers = SmallVec<[Arc<SharedBreaker>; 1]>;
+
 /// The permit of the breaker of one node.
 #[derive(Debug)]
 pub(in crate::remote) struct NodePermit {
@@ -49,13 +52,20 @@ pub(in crate::remote) struct NodePermit {
 }
 
 impl NodePermit {
-    /// Requests the permit of a call that starts at `start`. Returns `None` if the breaker rejects it.
-    pub(in crate::remote) fn try_acquire(
-        breaker: Arc<SharedBreaker>,
+    /// Requests the permits of a call that starts at `start`. Returns `None` if one of the breakers rejects it.
+    pub(in crate::remote) fn try_acquire_all(
+        breakers: NodeBreakers,
         start: Instant,
-    ) -> Option<Self> {
-        let permit = breaker.try_acquire(start)?;
-        Some(Self { breaker, permit })
+    ) -> Option<Permits> {
+        // A probe that one breaker is due for must not be used up by a request that another one rejects.
+        if breakers.len() > 1 && !breakers.iter().all(|breaker| breaker.admits(start)) {
+            return None;
+        }
+        let permits = breakers.into_iter().map(|breaker| {
+            let permit = breaker.try_acquire(start)?;
+            Some(Self { breaker, permit })
+        });
+        permits.collect()
     }
 }
 
@@ -68,7 +78,6 @@ impl Breakers {
 
     /// Returns whether a breaker of this request certainly rejects it. Takes no lock while all
     /// breakers are closed.
-    #[inline]
     pub(in crate::remote) fn rejects(&self, store: &dyn Store, request: Request<'_>) -> bool {
         self.any_is_open()
             && request.charges().any(|charge| match store.node(charge) {
@@ -84,12 +93,8 @@ impl Breakers {
     }
 
     /// Returns the breakers of the nodes that a request depends on, each once.
-    pub(in crate::remote) fn of(
-        &self,
-        store: &dyn Store,
-        request: Request<'_>,
-    ) -> SmallVec<[Arc<SharedBreaker>; 1]> {
-        let mut breakers = SmallVec::<[Arc<SharedBreaker>; 1]>::new();
+    pub(in crate::remote) fn of(&self, store: &dyn Store, request: Request<'_>) -> NodeBreakers {
+        let mut breakers = NodeBreakers::new();
         for charge in request.charges() {
             let node = store.node(charge);
             if !breakers.iter().any(|breaker| breaker.node() == node) {
@@ -138,8 +143,9 @@ impl Breakers {
         if others.len() >= MAX_BREAKERS {
             return Arc::clone(&self.only);
         }
-        let new = || SharedBreaker::new(self.config, node, Arc::clone(&self.open));
-        Arc::clone(others.entry(node).or_insert_with(|| Arc::new(new())))
+        Arc::clone(others.entry(node).or_insert_with(|| {
+            Arc::new(SharedBreaker::new(self.config, node, Arc::clone(&self.open)))
+        }))
     }
 
     fn any_is_open(&self) -> bool {
@@ -154,6 +160,8 @@ impl Breakers {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::{super::CallOutcome, *};
     use crate::{
         policy::{Charge, Policy},
@@ -179,24 +187,29 @@ mod tests {
         Policy::new("p", Quota::per_minute(10)).expect("valid")
     }
 
-    fn permits(breakers: &Breakers, nodes: &[u32]) -> Option<Permits> {
+    fn permits_at(start: Instant, breakers: &Breakers, nodes: &[u32]) -> Option<Permits> {
         let policy = policy();
         let charges: Vec<_> =
             nodes.iter().map(|node| policy.charge("alice", u64::from(*node))).collect();
-        let breakers = breakers.of(&Nodes, Request::Acquire(&charges)).into_iter();
-        breakers.map(|breaker| NodePermit::try_acquire(breaker, Instant::now())).collect()
+        NodePermit::try_acquire_all(breakers.of(&Nodes, Request::Acquire(&charges)), start)
     }
 
-    fn record(permits: Permits, outcome: CallOutcome) {
-        for NodePermit { breaker, permit } in permits {
-            breaker.record(permit, Instant::now(), outcome);
+    fn permits(breakers: &Breakers, nodes: &[u32]) -> Option<Permits> {
+        permits_at(Instant::now(), breakers, nodes)
+    }
+
+    fn fail_at(now: Instant, breakers: &Breakers, node: u32) {
+        for _ in 0..10 {
+            for NodePermit { breaker, permit } in
+                permits_at(now, breakers, &[node]).expect("closed")
+            {
+                breaker.record(permit, now, CallOutcome::Failure);
+            }
         }
     }
 
     fn fail(breakers: &Breakers, node: u32) {
-        for _ in 0..10 {
-            record(permits(breakers, &[node]).expect("closed"), CallOutcome::Failure);
-        }
+        fail_at(Instant::now(), breakers, node);
     }
 
     #[test]
@@ -209,6 +222,24 @@ mod tests {
         let status = breakers.add_to(Status::default());
         assert!(matches!(status.breaker, Some(BreakerStatus::Open { .. })), "{status:?}");
         assert_eq!(status.open_breakers, 1);
+    }
+
+    #[test]
+    fn a_request_that_a_breaker_rejects_leaves_the_probe_of_another_to_the_next_one() {
+        let breakers = Breakers::new(BreakerConfig::default());
+        let start = Instant::now() + Duration::from_secs(1);
+        fail_at(start, &breakers, 1);
+        let later = start + Duration::from_secs(10);
+        fail_at(later, &breakers, 2);
+        for nodes in [[1, 2], [2, 1]] {
+            assert!(
+                permits_at(later, &breakers, &nodes).is_none(),
+                "the second one has just opened"
+            );
+        }
+        let probe = permits_at(later, &breakers, &[1]).expect("its probe is due");
+        assert!(probe[0].permit.is_probe);
+        assert!(permits_at(later, &breakers, &[1]).is_none());
     }
 
     #[test]

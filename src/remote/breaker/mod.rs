@@ -1,19 +1,16 @@
 //! The circuit breaker, which rejects calls to a store that keeps failing.
 //!
-//! [`Breaker`](machine::Breaker) is the state machine, without clock, store or locks.
-//! [`SharedBreaker`] has a lock around it, so that calls on many threads share it. [`Breakers`] has one for
-//! each node of the store. A [task](super::recovery) probes a node while its breaker is open.
+//! [`SharedBreaker`] is the breaker of one node, and [`Breakers`] has one for each node of the store. A
+//! [task](super::recovery) probes a node while its breaker is open.
 
+#[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
+mod breaker;
 mod breakers;
-mod config;
-mod machine;
-mod shared;
 #[cfg(test)]
 mod tests;
 
-pub use self::config::BreakerConfig;
+pub use self::breaker::BreakerConfig;
 pub(super) use self::{
+    breaker::{CallOutcome, SharedBreaker},
     breakers::{Breakers, NodePermit, Permits},
-    machine::CallOutcome,
-    shared::SharedBreaker,
 };

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{
     BreakerConfig, CallOutcome,
-    machine::{Breaker, Permit},
+    breaker::{Breaker, Permit},
 };
 use crate::seed;
 
@@ -170,10 +170,10 @@ fn settings_out_of_range_count_as_the_nearest() {
         })
     };
     let only_by_percent = |failures_percent| {
-        opens_after(config().failures_percent(failures_percent).consecutive(1_000))
+        opens_after(BreakerConfig { failures_percent, consecutive: 1_000, ..config() })
     };
     let only_in_a_row =
-        |consecutive| opens_after(config().consecutive(consecutive).min_calls(1_000));
+        |consecutive| opens_after(BreakerConfig { consecutive, min_calls: 1_000, ..config() });
     assert_eq!((only_by_percent(200), only_by_percent(100)), (Some(4), Some(4)));
     assert_eq!((only_in_a_row(0), only_in_a_row(1), only_in_a_row(2)), (Some(1), Some(1), Some(2)));
 }

@@ -12,8 +12,7 @@ use smallvec::SmallVec;
 
 use super::{
     super::fingerprint::{Fingerprint, Fingerprints},
-    cached_denial::{CachedDenial, unknown},
-    table::{CacheTable, Found},
+    table::{CacheTable, CachedDenial, Found, unknown},
 };
 use crate::{
     clock::{Clock, Timestamp, micros},
@@ -168,7 +167,6 @@ impl DenyCache {
         TrackedRequest::Change(keys.collect())
     }
 
-    #[inline]
     fn look_up(&self, charges: &[Charge<'_>]) -> SentCheck {
         let keys = charges.iter().map(|charge| {
             let fingerprint = self.table.fingerprint(charge);
@@ -181,17 +179,19 @@ impl DenyCache {
     /// Returns the denial of a check, if the cache shows that at least one of its charges is
     /// refused. A check with a [trial](Charge::trial) always goes to the store, which counts the trial also
     /// if it denies the check.
-    #[inline]
     fn denial(&self, check: &SentCheck, charges: &[Charge<'_>]) -> Option<ImpliedDenial> {
         if charges.iter().any(Charge::is_trial) {
             return None;
         }
         let now = check.time.as_micros();
-        let (mut refused, mut is_wait_unknown, mut never_passes, mut time) =
-            (false, false, false, 0);
+        let mut refused = false;
+        let mut is_wait_unknown = false;
+        let mut never_passes = false;
+        let mut time = 0;
         let mut replies = SmallVec::new();
         for (key, charge) in check.keys.iter().zip(charges) {
-            let (quota, cost) = (charge.quota().counted(), charge.cost());
+            let quota = charge.quota().counted();
+            let cost = charge.cost();
             replies.push(match self.table.find(key.fingerprint, &quota, key.changes, now) {
                 Found::Denial(denial) => {
                     let reply = denial.reply(cost, now)?;
@@ -217,11 +217,12 @@ impl DenyCache {
     /// Counts a check with a key without an entry. Returns `false` if too many were sent in this second.
     fn may_send_unknown(&self, now: u64) -> bool {
         let second = (now / 1_000_000) << 16;
-        let add = |sent: u64| {
-            let sent = if sent & !0xffff == second { sent & 0xffff } else { 0 };
-            (sent < MAX_UNKNOWN_PER_SECOND).then_some(second | (sent + 1))
-        };
-        self.sent_unknown.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+        let counted =
+            self.sent_unknown.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sent| {
+                let sent = if sent & !0xffff == second { sent & 0xffff } else { 0 };
+                (sent < MAX_UNKNOWN_PER_SECOND).then_some(second | (sent + 1))
+            });
+        counted.is_ok()
     }
 
     fn record_check(&self, check: &SentCheck, charges: &[Charge<'_>], reply: &StoreReply) {
@@ -231,10 +232,11 @@ impl DenyCache {
                 self.table.change(key.fingerprint);
             });
         }
-        let lines = || check.keys.iter().zip(charges).zip(&reply.charges);
-        let admitted = lines()
-            .all(|((_, charge), reply)| !charge.is_live() || reply.verdict == Verdict::Passed);
-        for ((key, charge), charge_reply) in lines() {
+        let lines = charges.iter().zip(&reply.charges);
+        let admitted = lines
+            .clone()
+            .all(|(charge, reply)| !charge.is_live() || reply.verdict == Verdict::Passed);
+        for (key, (charge, charge_reply)) in check.keys.iter().zip(lines) {
             let changes = match charge_reply.units {
                 0 => Some(key.changes),
                 _ => self.change_by_check(key),
@@ -265,7 +267,7 @@ impl DenyCache {
         reply: &ChargeReply,
         store_time: Timestamp,
     ) {
-        let (asked_at, store_time) = (asked_at.as_micros(), store_time.as_micros());
+        let asked_at = asked_at.as_micros();
         let latency = self.clock.now().as_micros().saturating_sub(asked_at);
         let quota = charge.quota().counted();
         let denial = CachedDenial::new(
@@ -273,7 +275,7 @@ impl DenyCache {
             charge.cost(),
             &reply.standing,
             (asked_at, latency),
-            store_time,
+            store_time.as_micros(),
         );
         if let Some(denial) = denial {
             self.table.insert(key.fingerprint, quota, changes, asked_at, denial);

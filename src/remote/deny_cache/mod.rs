@@ -12,7 +12,6 @@
 //! that is in flight at that time is not kept.
 
 mod cache;
-mod cached_denial;
 mod table;
 
 pub(super) use self::cache::{DenyCache, TrackedRequest};

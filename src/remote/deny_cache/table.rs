@@ -1,16 +1,26 @@
 //! A table of bounded size, with the last denial of each key and the number of changes of the key
 //! by this process.
+//!
+//! A denial is a standing that the store reported. While no units are spent or refunded, each wait ends at a
+//! fixed time. One reply therefore implies the next ones exactly, until the next unit returns. If a reply is
+//! not implied exactly, the store is asked.
 
-use std::sync::{
-    MutexGuard,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
-use super::{
-    super::fingerprint::{Fingerprint, FingerprintSecret},
-    cached_denial::CachedDenial,
+use super::super::fingerprint::{Fingerprint, FingerprintSecret};
+use crate::{
+    clock::micros_up,
+    decision::{ChargeReply, Mark, Standing, Verdict},
+    policy::Charge,
+    quota::Quota,
+    sync::Mutex,
 };
-use crate::{policy::Charge, quota::Quota, sync::Mutex};
 
 /// A set-associative table of denials.
 #[derive(Debug)]
@@ -63,14 +73,12 @@ impl CacheTable {
     }
 
     /// Returns the fingerprint of the charge.
-    #[inline]
     pub(super) fn fingerprint(&self, charge: &Charge<'_>) -> Fingerprint {
         self.secret.fingerprint(charge)
     }
 
     /// Returns the entry of a key under a quota, if it is fresh at `now` and the key has changed no
     /// more than `changes` times.
-    #[inline]
     pub(super) fn find(
         &self,
         fingerprint: Fingerprint,
@@ -108,15 +116,14 @@ impl CacheTable {
             return;
         }
         let mut set = self.set(fingerprint);
-        let is_same = |it: &Option<CacheEntry>| {
-            it.as_ref().is_some_and(|entry| entry.is_of(fingerprint, &quota))
-        };
-        let way = set.iter().position(is_same).unwrap_or_else(|| oldest(&set));
+        let same = set
+            .iter()
+            .position(|way| way.as_ref().is_some_and(|entry| entry.is_of(fingerprint, &quota)));
+        let way = same.unwrap_or_else(|| oldest(&set));
         set[way] = Some(CacheEntry { fingerprint, quota, changes, denial });
     }
 
     /// Returns the number of changes of the key by this process.
-    #[inline]
     pub(super) fn changes(&self, fingerprint: Fingerprint) -> u64 {
         self.changes_of(fingerprint).count.load(Ordering::Acquire)
     }
@@ -143,7 +150,6 @@ impl CacheTable {
 }
 
 impl CacheEntry {
-    #[inline]
     fn is_of(&self, fingerprint: Fingerprint, quota: &Quota) -> bool {
         self.fingerprint == fingerprint && self.quota == *quota
     }
@@ -160,4 +166,156 @@ fn oldest(set: &[Option<CacheEntry>; WAYS]) -> usize {
         }
     }
     oldest
+}
+
+/// The time for which an entry is used, in microseconds. It bounds the time for which a change by
+/// another process stays unseen.
+const MAX_AGE_MICROS: u64 = 1_000_000;
+/// The time for which an entry of a concurrency limit is used. Other processes release units at any time.
+const MAX_AGE_IN_FLIGHT_MICROS: u64 = 50_000;
+
+/// The standing of one key under one quota, as the store reported it.
+///
+/// All times are in microseconds of this process's clock. The store decided the request between the
+/// time at which it was sent and the time at which the reply arrived:
+///
+/// - A unit counts as returned from the earlier time on. So the cache denies no check that the store
+///   would admit.
+/// - The waits in a reply end at the later time. So a client that waits that long is not too early.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CachedDenial {
+    asked_at: u64,
+    /// The time between the request and its reply.
+    latency: u64,
+    /// The time in the store's reply, by the clock of the store.
+    store_time: u64,
+    /// The capacity by which the store counts.
+    limit: u64,
+    remaining: u64,
+    next_at: u64,
+    reset_at: u64,
+    /// The cost that the store refused, if it refused one.
+    refused: Option<Refused>,
+}
+
+/// A cost that the store refused, and the time at which that many units are free.
+#[derive(Debug, Clone, Copy)]
+struct Refused {
+    cost: u64,
+    free_at: u64,
+}
+
+impl CachedDenial {
+    /// Creates the entry for a reply to a charge of `cost`. Returns `None` if the reply contradicts
+    /// itself or the quota.
+    pub(super) fn new(
+        quota: &Quota,
+        cost: u64,
+        standing: &Standing,
+        (asked_at, latency): (u64, u64),
+        store_time: u64,
+    ) -> Option<Self> {
+        let Standing { limit, remaining, .. } = *standing;
+        let next_after = micros_up(standing.next_after);
+        let reset_after = micros_up(standing.reset_after);
+        let full = remaining == limit;
+        let ordered = 0 < next_after && next_after <= reset_after && remaining < limit;
+        // A shared store may count a leased quota in another way.
+        let capacities = [quota.capacity(), quota.counted().capacity()];
+        if !capacities.contains(&limit) || !(full || ordered) {
+            return None;
+        }
+        let refused = standing
+            .retry_after
+            .map(|wait| Refused { cost, free_at: asked_at.saturating_add(micros_up(wait)) });
+        Some(Self {
+            asked_at,
+            latency,
+            store_time,
+            limit,
+            remaining,
+            next_at: asked_at.saturating_add(next_after),
+            reset_at: asked_at.saturating_add(reset_after),
+            refused,
+        })
+    }
+
+    /// Returns whether the entry, which is about `quota`, is recent enough to be used at `now`.
+    pub(super) fn is_fresh(&self, quota: &Quota, now: u64) -> bool {
+        let max_age = if quota.is_concurrent() { MAX_AGE_IN_FLIGHT_MICROS } else { MAX_AGE_MICROS };
+        (self.asked_at..self.asked_at.saturating_add(max_age)).contains(&now)
+    }
+
+    /// Returns whether this entry is evicted before `other`.
+    pub(super) fn is_older(&self, other: &Self) -> bool {
+        self.asked_at < other.asked_at
+    }
+
+    /// Returns the store's time at `now`.
+    pub(super) fn store_time(&self, now: u64) -> u64 {
+        self.store_time.saturating_add(now - self.asked_at)
+    }
+
+    /// Returns the store's reply at `now` to a charge of a check that is denied. Returns `None` if
+    /// the entry does not imply the reply.
+    pub(super) fn reply(&self, cost: u64, now: u64) -> Option<ChargeReply> {
+        let Self { limit, remaining, next_at, reset_at, .. } = *self;
+        if remaining >= limit || now >= reset_at {
+            return Some(unspent(cost, Standing::full(limit)));
+        }
+        if now >= next_at {
+            return None;
+        }
+        let retry_after = if cost > remaining && cost <= limit {
+            Some(self.wait(self.free_at(cost)?.min(reset_at).max(next_at), now))
+        } else {
+            None
+        };
+        let next_after = self.wait(next_at, now);
+        let reset_after = self.wait(reset_at, now);
+        let standing = Standing { limit, remaining, next_after, reset_after, retry_after };
+        Some(unspent(cost, standing))
+    }
+
+    /// Returns the wait at `now` until units return that the entry expects at `at`. The wait includes
+    /// the latency of the reply, because the store may return them that much later.
+    fn wait(&self, at: u64, now: u64) -> Duration {
+        Duration::from_micros((at - now).saturating_add(self.latency))
+    }
+
+    /// Returns the time at which `cost` units are free, which is more than remain. Returns `None` if the entry
+    /// does not imply it.
+    fn free_at(&self, cost: u64) -> Option<u64> {
+        // A higher cost is never free earlier than a lower one. So if two costs are free at the
+        // same time, all costs between them are free at that time as well.
+        let mut low = (self.remaining + 1, self.next_at);
+        let mut high = (self.limit, self.reset_at);
+        if let Some(Refused { cost: known, free_at }) = self.refused {
+            if (low.0..=cost).contains(&known) {
+                low = (known, free_at);
+            } else if (cost..high.0).contains(&known) {
+                high = (known, free_at);
+            }
+        }
+        if cost == low.0 || low.1 == high.1 {
+            return Some(low.1);
+        }
+        (cost == high.0).then_some(high.1)
+    }
+}
+
+/// Returns the reply to a charge whose key has no entry: as if the key had spent nothing.
+pub(super) fn unknown(quota: &Quota, cost: u64) -> ChargeReply {
+    unspent(cost, Standing::full(quota.capacity()))
+}
+
+fn unspent(cost: u64, standing: Standing) -> ChargeReply {
+    let verdict = if cost <= standing.remaining {
+        Verdict::Passed
+    } else if cost > standing.limit {
+        Verdict::OverCapacity
+    } else {
+        Verdict::Refused
+    };
+    ChargeReply { verdict, units: 0, standing, mark: Mark::default() }
 }

@@ -70,14 +70,12 @@ impl Backlog {
         Self { shards, len: AtomicUsize::new(0), max_shard_len }
     }
 
-    #[inline]
     pub(in crate::remote) fn is_empty(&self) -> bool {
         self.len.load(Ordering::Relaxed) == 0
     }
 
     /// Adds units that were admitted at `time`. `name` identifies the policy and the key; clients
     /// cannot choose it.
-    #[inline]
     pub(super) fn add(&self, name: u128, charge: &Charge<'_>, units: u64, time: Timestamp) {
         let mut entries = self.shard(name);
         match entries.table.find_mut(hash(name), |entry| entry.name == name) {
@@ -157,14 +155,12 @@ impl Backlog {
         }
     }
 
-    #[inline]
     fn shard(&self, name: u128) -> MutexGuard<'_, Entries> {
         self.shards[(name >> 64) as usize % SHARDS].0.lock()
     }
 }
 
 /// Returns the hash of a name. Names are hashes already, so a part of the name suffices.
-#[inline]
 fn hash(name: u128) -> u64 {
     name as u64
 }

@@ -3,7 +3,7 @@
 //! The [`OnFailure`] of each charge says what happens to the charge. The units that this process
 //! admits go into the [`Backlog`], and are charged to the store when it answers again.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -38,8 +38,8 @@ pub(in crate::remote) enum Cause {
     Failed(Error),
 }
 
-/// The wait in a denial if the real wait is not known, in microseconds.
-const UNKNOWN_WAIT_MICROS: u64 = 1_000_000;
+/// The wait in a denial if the real wait is not known.
+const UNKNOWN_WAIT: Duration = Duration::from_secs(1);
 
 impl Fallback {
     pub(in crate::remote) fn new(memory: MemoryConfig, instances: u32) -> Self {
@@ -103,7 +103,6 @@ impl Fallback {
     /// Decides a check with one charge, the common case, without a copy of the charge and with one hash of the key
     /// (`benches/resilience.rs`: the breaker is open). Its units go into the backlog only if the store has
     /// certainly not charged them.
-    #[inline]
     fn acquire(&self, charge: &Charge<'_>, time: Timestamp, was_not_applied: bool) -> ChargeReply {
         let part;
         let share = match self.instances {
@@ -169,11 +168,11 @@ impl Fallback {
     /// left it were charged to the store, or may have been. They stay charged there, and in this process.
     pub(in crate::remote) fn refund(&self, receipt: &Receipt) -> StoreReply {
         let lines = receipt.lines().iter().map(|line| {
-            let (charge, units) = (&line.charge, line.units);
+            let charge = &line.charge;
             let units = if is_replayed(charge) {
-                self.backlog.remove(self.local.name(charge), units)
+                self.backlog.remove(self.local.name(charge), line.units)
             } else {
-                units
+                line.units
             };
             ReceiptLine::new(charge.share(self.instances), units, line.mark)
         });
@@ -245,7 +244,7 @@ fn judge_share(charge: &Charge<'_>, share: &Charge<'_>, reply: &mut ChargeReply)
     if reply.verdict == Verdict::OverCapacity && charge.cost() <= charge.quota().capacity() {
         debug_assert!(share.quota().capacity() < charge.cost());
         reply.verdict = Verdict::Refused;
-        let wait = UNKNOWN_WAIT_MICROS.max(reply.standing.next_after);
+        let wait = UNKNOWN_WAIT.max(reply.standing.next_after);
         reply.standing.retry_after = Some(wait);
     }
 }

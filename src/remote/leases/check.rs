@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{
     super::{
         config::Resilience,
-        guarded::{Answered, Call, Guards, Step},
+        guarded::{Answered, Guards, Progress, WaitingCheck},
     },
     leases::Leases,
     stocks::Attempt,
@@ -44,15 +44,15 @@ type RenewalEnds = SmallVec<[RenewalEnd; 1]>;
 const MAX_WAITS: usize = 2;
 
 impl Leases {
-    /// Begins a check whose charges are all [leased](super::is_leased), and waits no longer than `limit` for the
-    /// store.
+    /// Begins a check whose charges [may all be leased](Charge::may_be_leased), and waits no longer than `limit` for
+    /// the store.
     pub(in crate::remote) fn acquire<'p>(
         self: &Arc<Self>,
         charges: &mut Charges<'p>,
         limit: Option<Duration>,
-    ) -> Step<Call<'p>> {
+    ) -> Progress<WaitingCheck<'p>> {
         let ends = match self.pay_all(charges, true) {
-            Ok(reply) => return Step::Decided(Ok(reply)),
+            Ok(reply) => return Progress::Decided(Ok(reply)),
             Err(Unpaid::Cold) => return self.stocks.guarded.acquire(charges, limit),
             Err(Unpaid::Short(ends)) => ends,
         };
@@ -63,10 +63,10 @@ impl Leases {
         if let Some(cache) = &self.stocks.guarded.deny_cache
             && let Err(denial) = cache.begin(Request::Acquire(charges))
         {
-            return Step::Decided(Ok(denial));
+            return Progress::Decided(Ok(denial));
         }
         let charges = mem::take(charges).into_owned();
-        Step::Waits(Call::boxed(Arc::clone(self).pay_later(charges, ends, limit)))
+        Progress::Waits(WaitingCheck::boxed(Arc::clone(self).pay_later(charges, ends, limit)))
     }
 
     /// Pays all charges from stock. `is_new` is false for a check that has waited, which counts once as demand.
@@ -135,22 +135,27 @@ impl Leases {
         // A process that was late has half of the time left.
         let rest = limit.map(|limit| limit.saturating_sub(start.elapsed()).max(half));
         match self.ask(&mut charges, rest) {
-            Step::Decided(reply) => (charges, reply),
-            Step::Waits(call) => call.await,
+            Progress::Decided(reply) => (charges, reply),
+            Progress::Waits(call) => call.await,
         }
     }
 
     /// Asks the store for charges that the stocks cannot pay.
-    fn ask<'p>(&self, charges: &mut Charges<'p>, limit: Option<Duration>) -> Step<Call<'p>> {
+    fn ask<'p>(
+        &self,
+        charges: &mut Charges<'p>,
+        limit: Option<Duration>,
+    ) -> Progress<WaitingCheck<'p>> {
         let asked_at = self.stocks.now();
         match self.stocks.guarded.acquire(charges, limit) {
-            Step::Decided(mut reply) => {
+            Progress::Decided(mut reply) => {
                 self.stocks.record(charges, asked_at, &mut reply);
-                Step::Decided(reply)
+                Progress::Decided(reply)
             }
-            Step::Waits(call) => {
-                let (stocks, call) = (Arc::clone(&self.stocks), call.into_owned());
-                Step::Waits(Call::boxed(async move {
+            Progress::Waits(call) => {
+                let stocks = Arc::clone(&self.stocks);
+                let call = call.into_owned();
+                Progress::Waits(WaitingCheck::boxed(async move {
                     let (charges, mut reply) = call.await;
                     stocks.record(&charges, asked_at, &mut reply);
                     (charges, reply)

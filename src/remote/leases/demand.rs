@@ -48,7 +48,6 @@ impl Demand {
     }
 
     /// Counts a check that costs `cost` units, whether it is admitted or denied.
-    #[inline]
     pub(super) fn observe(&mut self, now: u64, cost: u64) {
         self.advance(now);
         self.current.checks = self.current.checks.saturating_add(SCALE);
@@ -57,7 +56,6 @@ impl Demand {
 
     /// Returns the demand that is expected in the interval from `now` on: the average, or the demand of the
     /// current interval if it is higher already.
-    #[inline]
     pub(super) fn expected(&mut self, now: u64) -> Expected {
         self.advance(now);
         let Self { average, current, .. } = *self;
@@ -65,7 +63,6 @@ impl Demand {
     }
 
     /// Returns whether the key has so much demand that it is leased.
-    #[inline]
     pub(super) fn is_busy(&mut self, now: u64) -> bool {
         self.advance(now);
         self.average.checks >= MIN_CHECKS * SCALE || self.current.checks >= BURST_CHECKS * SCALE
@@ -78,7 +75,6 @@ impl Demand {
         self.average.checks.max(self.current.checks) < MIN_CHECKS * SCALE / 2
     }
 
-    #[inline]
     fn advance(&mut self, now: u64) {
         if now.saturating_sub(self.start) >= self.interval {
             self.begin_interval(now);
@@ -88,23 +84,23 @@ impl Demand {
     fn begin_interval(&mut self, now: u64) {
         let elapsed = (now - self.start) / self.interval;
         let idle = (elapsed - 1).min(63);
-        let Self { average, current, .. } = self;
-        // Rounded up, so that the average reaches a steady demand.
-        let mean = |average: u64, current: u64| {
-            (average / 2 + current / 2 + (average % 2).max(current % 2)) >> idle
+        let Self { average, current, .. } = *self;
+        self.average = Count {
+            checks: mean(average.checks, current.checks) >> idle,
+            units: mean(average.units, current.units) >> idle,
         };
-        *average = Count {
-            checks: mean(average.checks, current.checks),
-            units: mean(average.units, current.units),
-        };
-        *current = Count::default();
+        self.current = Count::default();
         self.start += elapsed * self.interval;
     }
 }
 
+/// Returns the mean of two numbers, rounded up, so that the average reaches a steady demand.
+fn mean(one: u64, other: u64) -> u64 {
+    one / 2 + other / 2 + (one % 2).max(other % 2)
+}
+
 impl Expected {
     /// Returns the number of units, rounded up.
-    #[inline]
     pub(super) fn units(self) -> u64 {
         self.0.units.div_ceil(SCALE)
     }
@@ -115,7 +111,6 @@ impl Expected {
     }
 
     /// Returns whether the mean cost of a check is at most `units`. Divides nothing.
-    #[inline]
     pub(super) fn costs_at_most(self, units: u64) -> bool {
         self.0.units.max(1) <= units.saturating_mul(self.0.checks.max(1))
     }
@@ -146,11 +141,12 @@ impl Candidates {
     pub(super) fn observe(&self, fingerprint: Fingerprint, now: u64, refresh: u64) -> bool {
         let Fingerprint(low, high) = fingerprint;
         let slot = &self.0[low as usize % SLOTS];
-        let (tag, now) = (high >> 40, now as u32);
+        let tag = high >> 40;
+        let now = now as u32;
         let old = slot.load(Relaxed);
-        let (old_tag, checks, start) = (old >> 40, old >> 32 & 0xff, old as u32);
-        let is_same = tag == old_tag && u64::from(now.wrapping_sub(start)) <= refresh;
-        let (checks, start) = if is_same { (checks + 1, start) } else { (1, now) };
+        let old_start = old as u32;
+        let is_same = old >> 40 == tag && u64::from(now.wrapping_sub(old_start)) <= refresh;
+        let (checks, start) = if is_same { ((old >> 32 & 0xff) + 1, old_start) } else { (1, now) };
         let is_busy = checks >= BUSY_CHECKS;
         let new = if is_busy { 0 } else { tag << 40 | checks << 32 | u64::from(start) };
         slot.store(new, Relaxed);

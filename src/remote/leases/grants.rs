@@ -54,7 +54,6 @@ impl Grants {
 
     /// Takes `cost` units from the oldest grant that holds as many. Returns their mark, and the time
     /// before which they may be used.
-    #[inline]
     pub(super) fn take(&mut self, cost: u64) -> Option<(Mark, u64)> {
         let grant = self.0.iter_mut().find(|it| it.units >= cost && !it.is_over)?;
         Some((grant.take(cost), grant.end))
@@ -104,7 +103,6 @@ impl Grants {
     }
 
     /// Returns the number of units that can be used at `now`.
-    #[inline]
     pub(super) fn units_at(&self, now: u64) -> u64 {
         let usable = self.0.iter().filter(|it| it.is_open(now));
         usable.map(|it| it.units).fold(0, u64::saturating_add)
@@ -118,7 +116,6 @@ impl Grants {
 
 impl Grant {
     /// Takes units of the grant, which holds as many. Returns their mark.
-    #[inline]
     fn take(&mut self, units: u64) -> Mark {
         self.units -= units;
         // Under a token bucket, the units were charged before those that are left.
@@ -126,7 +123,6 @@ impl Grant {
     }
 
     /// Returns whether units of the grant can be used at `now`.
-    #[inline]
     fn is_open(&self, now: u64) -> bool {
         !self.is_over && now < self.end
     }
@@ -150,7 +146,6 @@ impl Grant {
 
 impl Taken {
     /// Returns whether the units may be used at `now`, which is read after they were taken.
-    #[inline]
     pub(crate) fn is_usable(&self, now: u64) -> bool {
         now < self.end
     }

@@ -46,7 +46,6 @@ impl Leases {
 
     /// Pays a charge from stock, and starts a renewal if little is left. `is_demand` is false for a charge that does
     /// not count as demand.
-    #[inline]
     pub(super) fn pay(&self, charge: &Charge<'_>, is_demand: bool) -> Attempt {
         let (attempt, renewal) = self.stocks.pay(charge, self.round_trip(), is_demand);
         if let Attempt::Short(_) = attempt {
@@ -59,7 +58,6 @@ impl Leases {
     }
 
     /// Returns the time from a request to its reply, in microseconds.
-    #[inline]
     pub(super) fn round_trip(&self) -> u64 {
         self.stocks.guarded.store_times.micros().unwrap_or(DEFAULT_ROUND_TRIP_MICROS)
     }

@@ -23,7 +23,7 @@ mod stock;
 mod stocks;
 mod table;
 
-pub(super) use self::{leases::Leases, requests::concerns, stocks::is_leased};
+pub(super) use self::{leases::Leases, requests::concerns};
 
 #[cfg(test)]
 #[path = "../../../tests/leases/model/mod.rs"]

@@ -6,10 +6,10 @@ use tokio::sync::watch;
 
 use super::{
     super::{fingerprint::Fingerprint, guarded::Origin},
-    grants::{Leftover, Leftovers},
+    grants::Leftovers,
     stock::RenewalRequest,
     stocks::Stocks,
-    table::{Entry, NewRenewal},
+    table::NewRenewal,
 };
 use crate::{
     decision::{ReceiptLine, StoreReply, Verdict},
@@ -38,8 +38,14 @@ const RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
 impl Renewal {
     pub(super) fn new(stocks: &Arc<Stocks>, renewal: NewRenewal) -> Self {
         let NewRenewal { fingerprint, charge, request, end } = renewal;
-        let (stocks, request) = (Arc::clone(stocks), Some(request));
-        Self { stocks, fingerprint, charge, request, is_sent: false, _end: end }
+        Self {
+            stocks: Arc::clone(stocks),
+            fingerprint,
+            charge,
+            request: Some(request),
+            is_sent: false,
+            _end: end,
+        }
     }
 
     /// Sends the renewal, and waits for the store for as long as the units could still be used.
@@ -58,8 +64,10 @@ impl Renewal {
     /// Begins the lease. Returns `false` if the stock does not wait for this renewal any longer.
     fn begin_lease(&mut self) -> bool {
         let Some(request) = &mut self.request else { return false };
-        let send = |entry: &mut Entry| entry.stock.send(request, self.stocks.now());
-        self.stocks.with_stock(self.fingerprint, send).unwrap_or(false)
+        let sent = self
+            .stocks
+            .with_stock(self.fingerprint, |entry| entry.stock.send(request, self.stocks.now()));
+        sent.unwrap_or(false)
     }
 
     /// Gives the result to the stock.
@@ -68,7 +76,7 @@ impl Renewal {
         let reply = reply.and_then(Result::ok);
         let charge_reply =
             reply.as_ref().and_then(|reply| Some((reply.time, *reply.charges.first()?)));
-        let end = |entry: &mut Entry| match charge_reply {
+        let leftovers = self.stocks.with_stock(self.fingerprint, |entry| match charge_reply {
             Some((time, reply)) if reply.units > 0 => {
                 telemetry::lease_granted(reply.units);
                 entry.stock.granted(&request, time, &reply)
@@ -85,11 +93,12 @@ impl Renewal {
                 entry.stock.lost(&request);
                 Leftovers::new()
             }
-        };
+        });
         // Units without a stock come back by themselves.
-        let leftovers = self.stocks.with_stock(self.fingerprint, end).unwrap_or_default();
-        let line = |it: Leftover| ReceiptLine::new(self.charge.clone(), it.units, it.mark);
-        self.stocks.add_leftovers(leftovers.into_iter().map(line));
+        let leftovers = leftovers.into_iter().flatten();
+        self.stocks.add_leftovers(
+            leftovers.map(|it| ReceiptLine::new(self.charge.clone(), it.units, it.mark)),
+        );
     }
 }
 

@@ -15,7 +15,6 @@ use crate::{
 };
 
 /// Returns whether a charge of the request is under a leased quota.
-#[inline]
 pub(in crate::remote) fn concerns(request: Request<'_>) -> bool {
     request.charges().any(|charge| charge.quota().lease().is_some())
 }
@@ -38,7 +37,8 @@ impl Leases {
 
     /// Adds the units in stock to the remaining units in the reply of the store.
     fn peek(&self, charges: &[Charge<'_>], limit: Option<Duration>) -> Answer {
-        let (stocks, owned) = (Arc::clone(&self.stocks), Charges::copy(charges));
+        let stocks = Arc::clone(&self.stocks);
+        let owned = Charges::copy(charges);
         let answer = stocks.guarded.call(Request::Peek(charges), Origin::Caller, limit);
         then(answer, move |mut reply| {
             if let Ok(reply) = &mut reply {
@@ -51,8 +51,8 @@ impl Leases {
     /// Refunds the stock for a charge beyond the limit, such as a penalty, so that the stock does not hide it. The
     /// stock of a key that has free units stays.
     fn force(&self, charges: &[Charge<'_>], limit: Option<Duration>) -> Answer {
-        let (stocks, owned) = (Arc::clone(&self.stocks), Charges::copy(charges));
-        let forced = Forced { stocks, charges: owned, has_ended: false };
+        let stocks = Arc::clone(&self.stocks);
+        let forced = Forced { stocks, charges: Charges::copy(charges), has_ended: false };
         let answer = self.stocks.guarded.call(Request::Force(charges), Origin::Caller, limit);
         then(answer, move |reply| forced.end(reply))
     }
@@ -76,15 +76,15 @@ impl Leases {
             let charges = local.into_iter().flatten().collect();
             return Answer::ready(Ok(StoreReply { time, source: Source::Leased, charges }));
         }
-        let rest = receipt.lines().iter().zip(&local).filter(|(_, reply)| reply.is_none());
-        let rest =
-            rest.map(|(line, _)| ReceiptLine::new(line.charge.clone(), line.units, line.mark));
-        let rest = Receipt::new(time, receipt.source, rest);
+        let left = receipt.lines().iter().zip(&local).filter(|(_, reply)| reply.is_none());
+        let lines =
+            left.map(|(line, _)| ReceiptLine::new(line.charge.clone(), line.units, line.mark));
+        let rest = Receipt::new(time, receipt.source, lines);
         let answer = self.stocks.guarded.call(Request::Refund(&rest), Origin::Caller, limit);
         then(answer, move |reply| {
             // The units of the other lines are back in the stock.
             let reply = reply.map_err(|error| {
-                let effect = error.effect().and(Effect::Applied);
+                let effect = error.effect().max(Effect::Applied);
                 error.with_effect(effect)
             })?;
             let mut rest = reply.charges.into_iter();

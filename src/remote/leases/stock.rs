@@ -18,7 +18,7 @@ use super::{
     grants::{Grant, Grants, Leftovers, Taken},
 };
 use crate::{
-    clock::Timestamp,
+    clock::{Timestamp, micros_up},
     decision::{ChargeReply, Mark, Standing},
     quota::Quota,
 };
@@ -115,13 +115,11 @@ impl Stock {
     }
 
     /// Returns the quota of the units.
-    #[inline]
     pub(crate) fn quota(&self) -> &Quota {
         &self.quota
     }
 
     /// Counts a check of `cost` units, whether it is admitted or denied.
-    #[inline]
     pub(crate) fn observe(&mut self, now: u64, cost: u64) {
         self.last_check = now;
         self.demand.observe(now, cost);
@@ -131,7 +129,6 @@ impl Stock {
     ///
     /// The caller reads the clock afterwards. If the units are [usable](Taken::is_usable) then, it
     /// uses them at that time. Otherwise it [discards](Self::discard) them.
-    #[inline]
     pub(crate) fn take(&mut self, cost: u64) -> Option<Taken> {
         let (mark, end) = self.grants.take(cost)?;
         Some(Taken { mark, units: cost, end, generation: self.generation })
@@ -251,7 +248,7 @@ impl Stock {
         if self.end_renewal(request) {
             self.record(request.sent_at, time, standing);
             if standing.remaining < request.mean_cost {
-                let wait = standing.next_after.max(self.refresh / 4).min(self.refresh);
+                let wait = micros_up(standing.next_after).max(self.refresh / 4).min(self.refresh);
                 self.next_renewal_at = request.sent_at.saturating_add(wait);
             }
         }
@@ -314,7 +311,6 @@ impl Stock {
 
     /// Returns the renewal in flight, unless it takes as long as the lease: its units could not be used,
     /// or its task is on a runtime that is not running.
-    #[inline]
     fn renewal(&self, now: u64) -> Option<RenewalInFlight> {
         self.renewal.filter(|it| now.saturating_sub(it.since) < 2 * self.refresh)
     }
@@ -330,7 +326,6 @@ impl Stock {
     }
 
     /// Returns the number of units that can be used at `now`.
-    #[inline]
     pub(crate) fn units_at(&self, now: u64) -> u64 {
         self.grants.units_at(now)
     }
@@ -342,15 +337,15 @@ impl Stock {
 
     /// Returns the time of the store, and the standing of the key for this process: the units that were free at
     /// the last exchange, and the units of the stock.
-    #[inline]
     pub(crate) fn standing(&self, now: u64) -> (Timestamp, Standing) {
         let Exchange { sent_at, time, standing } = self.exchange;
         let elapsed = now.saturating_sub(sent_at);
         let time = Timestamp::from_micros(time.as_micros().saturating_add(elapsed));
         let remaining = standing.remaining.saturating_add(self.units_at(now)).min(standing.limit);
+        let elapsed = Duration::from_micros(elapsed);
         // Units may have returned since. Their number is not known, so the wait for the next one
         // is the shortest possible.
-        let least = u64::from(standing.next_after > 0);
+        let least = standing.next_after.min(Duration::from_micros(1));
         let next_after = standing.next_after.saturating_sub(elapsed).max(least);
         let reset_after = standing.reset_after.saturating_sub(elapsed).max(next_after);
         (time, Standing { remaining, next_after, reset_after, retry_after: None, ..standing })

@@ -93,7 +93,6 @@ impl Stocks {
 
     /// Pays a charge from stock. Also returns a renewal to start, if little is left. `round_trip` is the time
     /// from a request to its reply. `is_demand` is false for a charge that does not count as demand.
-    #[inline]
     pub(super) fn pay(
         &self,
         charge: &Charge<'_>,
@@ -169,15 +168,15 @@ impl Stocks {
     /// Refunds the units of a receipt's line to the stock that they were taken from. Returns `None` if
     /// the store has to refund them.
     pub(super) fn refund(&self, line: &ReceiptLine) -> Option<ChargeReply> {
-        let (charge, units, mark) = (&line.charge, line.units, line.mark);
-        let refund = |entry: &mut Entry| {
+        let ReceiptLine { ref charge, units, mark } = *line;
+        let refunded = self.with_stock_of(charge, |entry| {
             let is_open = entry.stock.quota() == charge.quota()
                 && units > 0
                 && entry.stock.refund(mark, units);
             let (_, standing) = entry.stock.standing(self.now());
             is_open.then_some(ChargeReply { verdict: Verdict::Passed, units, standing, mark })
-        };
-        self.with_stock_of(charge, refund).flatten()
+        });
+        refunded.flatten()
     }
 
     /// Adds the stocks of these charges to the reply to a peek.
@@ -188,7 +187,7 @@ impl Stocks {
                 let ChargeReply { verdict, standing, .. } = reply;
                 let units = entry.stock.units_at(now);
                 standing.remaining = standing.remaining.saturating_add(units).min(standing.limit);
-                let is_refused = *verdict == Verdict::Refused && is_leased(charge);
+                let is_refused = *verdict == Verdict::Refused && charge.may_be_leased();
                 if is_refused && entry.stock.holds(charge.cost(), now) {
                     (*verdict, standing.retry_after) = (Verdict::Passed, None);
                 }
@@ -266,7 +265,6 @@ impl Stocks {
     }
 
     /// Takes units that may be used now. Also returns the time of use.
-    #[inline]
     fn take(&self, entry: &mut Entry, cost: u64) -> (Option<Taken>, u64) {
         loop {
             let taken = entry.stock.take(cost);
@@ -299,15 +297,4 @@ impl Stocks {
         entry.charge = charge.clone().into_owned();
         true
     }
-}
-
-/// Returns whether the units of a charge may be leased. Shadows and trials, charges of a number of units that
-/// the store chooses, and charges that can never pass are always sent to it.
-#[inline]
-pub(in crate::remote) fn is_leased(charge: &Charge<'_>) -> bool {
-    charge.quota().lease().is_some()
-        && charge.cost() > 0
-        && charge.max_cost() == charge.cost()
-        && charge.cost() <= charge.quota().capacity()
-        && charge.is_live()
 }

@@ -79,18 +79,15 @@ impl Table {
         }
     }
 
-    #[inline]
     pub(super) fn fingerprint(&self, charge: &Charge<'_>) -> Fingerprint {
         self.secret.fingerprint(charge)
     }
 
     /// Locks the shard of a key.
-    #[inline]
     pub(super) fn lock(&self, fingerprint: Fingerprint) -> MutexGuard<'_, Entries> {
         self.lock_shard(fingerprint.1 as usize % SHARDS)
     }
 
-    #[inline]
     fn lock_shard(&self, number: usize) -> MutexGuard<'_, Entries> {
         self.shards[number].0.lock()
     }
@@ -161,7 +158,8 @@ impl Table {
 
     /// Returns the number of keys whose stock has units at `now`, and the number of units in all stocks.
     pub(super) fn held(&self, now: u64) -> (usize, u64) {
-        let (mut keys, mut units) = (0, 0);
+        let mut keys = 0;
+        let mut units = 0;
         self.retain(|entry| {
             let held = entry.stock.units_at(now);
             keys += usize::from(held > 0);
@@ -183,7 +181,6 @@ impl Table {
 }
 
 impl Entries {
-    #[inline]
     pub(super) fn find(&mut self, fingerprint: Fingerprint) -> Option<&mut Entry> {
         self.0.find_mut(fingerprint.0, |entry| entry.fingerprint == fingerprint)
     }

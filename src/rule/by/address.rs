@@ -34,8 +34,9 @@ fn parse_with_port(node: &str) -> Option<IpAddr> {
 fn is_port(port: &str) -> bool {
     match port.strip_prefix('_') {
         Some(name) => {
-            let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-            !name.is_empty() && name.bytes().all(in_name)
+            let mut bytes = name.bytes();
+            !name.is_empty()
+                && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
         }
         None => (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit()),
     }

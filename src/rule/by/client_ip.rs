@@ -31,7 +31,7 @@ pub fn client_ip(source: ClientIp) -> impl Fn(&Parts) -> Identity + Clone + Send
     let shared = Arc::new((source, FirstRequests::default()));
     move |parts: &Parts| {
         let (source, requests) = &*shared;
-        if requests.is_active() {
+        if requests.count().is_some() {
             source.find_ignored_header(parts, requests);
         }
         match source.find(parts) {
@@ -285,7 +285,6 @@ impl ClientIp {
 
     /// Looks in the first requests for the header of a proxy, if the source reads no header and takes the peer address.
     fn find_ignored_header(&self, parts: &Parts, requests: &FirstRequests) {
-        requests.count();
         if self.header.is_some() || self.peer.is_some() {
             return requests.end();
         }

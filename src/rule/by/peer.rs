@@ -19,9 +19,8 @@ impl MissingPeer {
 /// Returns the address that axum or tonic has inserted, or another server as a plain
 /// [`SocketAddr`].
 pub(super) fn address(parts: &Parts) -> Option<IpAddr> {
-    let plain = || parts.extensions.get::<SocketAddr>().map(SocketAddr::ip);
     let peer = of_axum(parts).or_else(|| of_tonic(parts)).or_else(|| of_tonic_tls(parts));
-    peer.or_else(plain)
+    peer.or_else(|| parts.extensions.get::<SocketAddr>().map(SocketAddr::ip))
 }
 
 #[cfg(feature = "axum")]
@@ -30,8 +29,8 @@ fn of_axum(parts: &Parts) -> Option<IpAddr> {
 
     let served =
         parts.extensions.get().map(|ConnectInfo(address): &ConnectInfo<SocketAddr>| address);
-    let mocked = || parts.extensions.get().map(|MockConnectInfo(address)| address);
-    served.or_else(mocked).map(SocketAddr::ip)
+    let address = served.or_else(|| parts.extensions.get().map(|MockConnectInfo(address)| address));
+    address.map(SocketAddr::ip)
 }
 
 #[cfg(not(feature = "axum"))]

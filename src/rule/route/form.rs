@@ -88,36 +88,37 @@ fn meant(text: &str) -> Option<String> {
         _ => return None,
     };
     // The rest of an address after its host.
-    let path = path
+    let target = path
         .split_once("://")
         .map_or(path, |(_, rest)| rest.split_at(rest.find('/').unwrap_or(rest.len())).1);
-    let path = path.split(['?', '#']).next().unwrap_or_default().trim_start_matches('/');
+    let path = target.split(['?', '#']).next().unwrap_or_default().trim_start_matches('/');
     let last = path.split('/').count() - 1;
     let segments: Vec<_> = path
         .split('/')
         .enumerate()
         .map(|(at, segment)| meant_segment(segment, at == last))
         .collect();
-    let path = format!("/{}", segments.join("/"));
+    let meant = format!("/{}", segments.join("/"));
     Some(match method.filter(|method| !EVERY_METHOD.contains(&&**method)) {
-        Some(method) => format!("{method} {path}"),
-        None => path,
+        Some(method) => format!("{method} {meant}"),
+        None => meant,
     })
 }
 
 /// Returns the segment that another form of a parameter may mean.
 fn meant_segment(segment: &str, is_last: bool) -> String {
-    let named = |name: &str, otherwise: &str| {
-        if name.is_empty() { otherwise.to_owned() } else { name.to_owned() }
-    };
     if let Some(name) = segment.strip_prefix('*') {
-        let name = named(name.trim_start_matches('*'), "rest");
+        let name = match name.trim_start_matches('*') {
+            "" => "rest",
+            name => name,
+        };
         return if is_last { format!("{{*{name}}}") } else { format!("{{{name}}}") };
     }
     let in_brackets = segment.strip_prefix('<').and_then(|name| name.strip_suffix('>'));
     let in_braces = segment.strip_prefix('{').map(|name| name.strip_suffix('}').unwrap_or(name));
     match segment.strip_prefix(':').or(in_brackets).or(in_braces) {
-        Some(name) => format!("{{{}}}", named(name, "name")),
+        Some("") => "{name}".to_owned(),
+        Some(name) => format!("{{{name}}}"),
         None => segment.to_owned(),
     }
 }

@@ -163,12 +163,8 @@ impl RouteEntry {
     pub(in crate::rule) fn parse_grpc(text: &str) -> Self {
         let (service, method) =
             text.split_once('/').map_or((text, None), |(service, method)| (service, Some(method)));
-        let identifier = |name: &str| {
-            name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        };
         assert!(
-            service.split('.').all(identifier) && method.is_none_or(identifier),
+            service.split('.').all(is_identifier) && method.is_none_or(is_identifier),
             "the gRPC method is {text:?}, allowed is \"package.Service/Method\" or \
              \"package.Service\""
         );
@@ -228,10 +224,17 @@ impl RouteEntry {
     /// handler.
     pub(in crate::rule) fn is_respelled(&self, names: &Names<'_>) -> bool {
         // Most paths are their own normal form, and then nothing is allocated.
-        let is = |path: &str| {
-            (!self.is_normal || !spelling::is_normal(path))
-                && spelling::may_reach(path, &self.normal, self.is_prefix)
-        };
-        !self.is_pattern && names.has_spellings() && names.paths_for(&self.path).any(is)
+        !self.is_pattern
+            && names.has_spellings()
+            && names.paths_for(&self.path).any(|path| {
+                (!self.is_normal || !spelling::is_normal(path))
+                    && spelling::may_reach(path, &self.normal, self.is_prefix)
+            })
     }
+}
+
+/// Returns whether the text is an identifier of a file of Protocol Buffers.
+fn is_identifier(name: &str) -> bool {
+    name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

@@ -45,7 +45,9 @@ pub(in crate::rule) struct RequestName<'p> {
 
 impl<'p> Names<'p> {
     pub(in crate::rule) fn of(parts: &'p Parts) -> Self {
-        let (path, inner_path, pattern) = (path(parts), parts.uri.path(), matched(parts));
+        let path = path(parts);
+        let inner_path = parts.uri.path();
+        let pattern = matched(parts);
         let Some(prefix) = nested(parts) else {
             let inner_path = (path != inner_path).then_some(inner_path);
             return Self {
@@ -59,12 +61,12 @@ impl<'p> Names<'p> {
         // A text that begins with the prefix is a whole name, and every other text is an inner name.
         // Otherwise, a client could choose a parameter so that a name of one kind equals a text that
         // is meant as the other: under `/{tenant}`, the tenant `a` would request `/b` as `/a/b`.
-        let is_inner = |name: &&str| without_prefix(name, prefix).is_none();
+        let inner_pattern = pattern.and_then(|it| without_prefix(it, prefix));
         Self {
             path: (!prefix.contains('{')).then_some(path),
-            inner_path: Some(inner_path).filter(is_inner),
+            inner_path: without_prefix(inner_path, prefix).is_none().then_some(inner_path),
             pattern,
-            inner_pattern: pattern.and_then(|it| without_prefix(it, prefix)).filter(is_inner),
+            inner_pattern: inner_pattern.filter(|it| without_prefix(it, prefix).is_none()),
             nested: Some((prefix, inner_path)),
         }
     }
@@ -72,10 +74,8 @@ impl<'p> Names<'p> {
     /// Returns the names, the most specific one first.
     pub(in crate::rule) fn each(&self) -> impl Iterator<Item = RequestName<'p>> {
         let names = [self.path, self.inner_path, self.pattern, self.inner_pattern];
-        let name = |(index, text): (usize, Option<&'p str>)| {
-            Some(RequestName { text: text?, is_path: index < 2 })
-        };
-        names.into_iter().enumerate().filter_map(name)
+        let names = names.into_iter().enumerate();
+        names.filter_map(|(index, text)| Some(RequestName { text: text?, is_path: index < 2 }))
     }
 
     /// Returns the paths with which the spellings of a text are compared. Inside of a nested router, the

@@ -14,7 +14,8 @@ struct Exactly;
 /// Returns whether a request has a path that can be written in another way, so that its normal form
 /// must be compared.
 pub(crate) fn has_other_spelling(parts: &Parts) -> bool {
-    let (path, inner_path) = (path(parts), parts.uri.path());
+    let path = path(parts);
+    let inner_path = parts.uri.path();
     // Outside of a nested router, both are the same.
     !is_normal(path) || (inner_path != path && !is_normal(inner_path))
 }
@@ -36,7 +37,8 @@ pub(super) fn is_exact(parts: &Parts) -> bool {
 /// Returns true if a path is certainly its own normal form. For a segment such as `.well-known`, it
 /// returns false, and the caller has to compare the [normal form](normal).
 pub(super) fn is_normal(path: &str) -> bool {
-    let (bytes, mut other) = (path.as_bytes(), false);
+    let bytes = path.as_bytes();
+    let mut other = false;
     // Without branches, this takes few instructions for each byte.
     for (first, second) in bytes.iter().zip(bytes.iter().skip(1)) {
         other |= (*second == b'%') | ((*first == b'/') & ((*second == b'/') | (*second == b'.')));
@@ -72,11 +74,13 @@ pub(super) fn normal(path: &str) -> Vec<u8> {
 /// path may be such a prefix.
 pub(super) fn may_reach(path: &str, target: &[u8], is_prefix: bool) -> bool {
     let decoded: Cow<'_, [u8]> = percent_decode_str(path).into();
-    let (path, target) = (segments(&decoded), segments(target));
+    let path = segments(&decoded);
+    let target = segments(target);
     // For each prefix: the length of its normal form, and how many segments that has in common with
     // the start of the target.
     let mut prefixes = vec![(0, 0)];
-    let (mut len, mut common) = (0_usize, 0);
+    let mut len = 0_usize;
+    let mut common = 0;
     for segment in &path {
         if *segment == b".." {
             len = len.saturating_sub(1);
@@ -88,10 +92,12 @@ pub(super) fn may_reach(path: &str, target: &[u8], is_prefix: bool) -> bool {
         prefixes.push((len, common));
     }
     // The normal form of the rest after a prefix, from its end.
-    let (mut rest, mut removed) = (Vec::new(), 0);
+    let mut rest = Vec::new();
+    let mut removed = 0;
     while let Some((len, common)) = prefixes.pop() {
         if common == len.min(target.len()) {
-            let (total, missing) = (len + rest.len(), &target[common..]);
+            let total = len + rest.len();
+            let missing = &target[common..];
             let is_long_enough =
                 if is_prefix { total > target.len() } else { total == target.len() };
             if is_long_enough && rest.iter().rev().zip(missing).all(|(it, wanted)| it == wanted) {

@@ -124,7 +124,7 @@ pub fn leased(quota: Quota, lease: Option<Part>) -> Quota {
         return quota;
     }
     let (window, algorithm) = (quota.window(), quota.algorithm());
-    let plain = Quota::new_with_algorithm(quota.limit(), window, algorithm).expect("in bounds");
+    let plain = Quota::new(quota.limit(), window, algorithm).expect("in bounds");
     let longest = window.min(Duration::from_secs(36_000)) / 10;
     let millis = |part: Part| part.of(longest.as_millis() as u64).max(1);
     let lease = lease.map(|part| Duration::from_millis(millis(part)));
@@ -179,7 +179,7 @@ fn quota(algorithm: Option<Algorithm>) -> BoxedStrategy<Quota> {
                 }
             });
             let window = Duration::from_micros(window);
-            let quota = Quota::new_with_algorithm(limit, window, algorithm).ok()?;
+            let quota = Quota::new(limit, window, algorithm).ok()?;
             // Some logs count units in flight.
             if algorithm == Algorithm::SlidingLog && large && window >= Duration::from_secs(1) {
                 return Quota::concurrent(limit).expires(window).ok();

@@ -14,11 +14,11 @@ pub(super) fn finding(outcome: &Outcome<'_>) -> Finding {
     Finding {
         verdict: outcome.verdict(),
         granted: outcome.granted(),
-        limit: standing.limit(),
-        remaining: standing.remaining(),
-        next_after: micros(standing.next_after()),
-        reset_after: micros(standing.reset_after()),
-        retry_after: standing.retry_after().map(micros),
+        limit: standing.limit,
+        remaining: standing.remaining,
+        next_after: micros(standing.next_after),
+        reset_after: micros(standing.reset_after),
+        retry_after: standing.retry_after.map(micros),
     }
 }
 

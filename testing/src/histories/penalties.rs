@@ -27,7 +27,7 @@ impl Player<'_> {
         let standing = outcome.standing();
         assert_eq!(outcome.granted(), ask.cost);
         assert_eq!(
-            (standing.remaining(), micros(standing.next_after()), micros(standing.reset_after())),
+            (standing.remaining, micros(standing.next_after), micros(standing.reset_after)),
             (expected.remaining, expected.next_after, expected.reset_after),
         );
         self.charged(ask.entry, ask.cost);

@@ -46,7 +46,7 @@ pub fn run(fixture: &Fixture, algorithm: Algorithm, seed: u64) {
         let policy = &policies[instance];
         let key = format!("{seed}");
         let left = now(fixture.limiter.peek(policy.charge(&key, 0))).expect("an answer");
-        let left = left.outcomes().next().expect("an outcome").standing().remaining();
+        let left = left.outcomes().next().expect("an outcome").standing().remaining;
         let cost = if random.below(3) == 0 { 1 } else { left.max(1) };
         if now(fixture.limiter.check(policy.charge(&key, cost))).expect("an answer").is_allowed() {
             spent[instance].push((time, cost));
@@ -66,7 +66,7 @@ fn quota(random: &mut Random, algorithm: Algorithm) -> Quota {
         Parameter::Buckets => random.one(&[1, 2, 6, 60]),
         Parameter::Burst => random.one(&[1, 5, 10, 40]),
     });
-    Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm).expect("in bounds")
+    Quota::new(limit, Duration::from_micros(window), algorithm).expect("in bounds")
 }
 
 /// The steps in which a lease is rolled out.
@@ -110,7 +110,7 @@ pub fn run_leased(fixture: &Fixture, algorithm: Algorithm, seed: u64, steps: Ste
         };
         let policy = &policies[instance];
         let left = now(fixture.limiter.peek(policy.charge(&key, 0))).expect("an answer");
-        let left = left.outcomes().next().expect("an outcome").standing().remaining();
+        let left = left.outcomes().next().expect("an outcome").standing().remaining;
         let units = if random.below(3) == 0 { 1 } else { left.max(1) };
         if now(fixture.limiter.check(policy.charge(&key, units))).expect("an answer").is_allowed() {
             let between = random.below(longest + 1);
@@ -133,5 +133,5 @@ fn leasable(random: &mut Random, algorithm: Algorithm) -> Quota {
         Parameter::Buckets => random.one(&[1, 2, 6, 60]),
         Parameter::Burst => limit / 10 + random.one(&[2, 5, 10, 40]),
     });
-    Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm).expect("in bounds")
+    Quota::new(limit, Duration::from_micros(window), algorithm).expect("in bounds")
 }

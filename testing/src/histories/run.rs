@@ -287,7 +287,7 @@ impl Player<'_> {
                 assert_eq!(wait, named.max());
                 assert_eq!(denied.is_over_capacity(), wait.is_none());
                 let binding = denied.binding().expect("a denial has a reason");
-                let longest = binding.standing().retry_after().map(micros);
+                let longest = binding.standing().retry_after.map(micros);
                 assert_eq!(longest.map(|wait| named_wait(wait, binding.charge().quota())), wait);
                 if let Some(wait) = waits.iter().flatten().map(|(wait, _)| *wait).max()
                     && !beside_a_trial(asks)
@@ -310,20 +310,18 @@ impl Player<'_> {
         let old = self.policies[index].quota();
         let (limit, window, algorithm) = (old.limit(), old.window(), old.algorithm());
         let new = match change {
-            Change::Limit(part) => {
-                Quota::new_with_algorithm(part.of(limit).max(1), window, algorithm)
-            }
+            Change::Limit(part) => Quota::new(part.of(limit).max(1), window, algorithm),
             Change::Window(part) => {
                 let window = Duration::from_micros(part.of(micros(window)));
-                Quota::new_with_algorithm(limit, window, algorithm)
+                Quota::new(limit, window, algorithm)
             }
             Change::Burst(part) if returns(algorithm) == Returns::AtRate => {
                 let algorithm = with_burst(&old, |burst| part.of(burst).max(1));
-                Quota::new_with_algorithm(limit, window, algorithm)
+                Quota::new(limit, window, algorithm)
             }
             Change::Rate(limit_part, part) => {
                 let window = Duration::from_micros(part.of(micros(window)));
-                Quota::new_with_algorithm(limit_part.of(limit).max(1), window, algorithm)
+                Quota::new(limit_part.of(limit).max(1), window, algorithm)
             }
             Change::Lease(lease) => Ok(leased(old, lease)),
             Change::Burst(_) | Change::Back => Ok(self.history.quotas[index]),

@@ -101,5 +101,5 @@ fn quota(random: &mut Random, algorithm: Algorithm) -> Quota {
     let limit = random.one(&[1, 2, 5, 12]);
     let window = Duration::from_micros(random.one(&[2_000, 3_000, 7_000, 60_000]));
     let algorithm = with_parameters(algorithm, random.one(&[1, 4, 10]), random.one(&[1, 3, 8]));
-    Quota::new_with_algorithm(limit, window, algorithm).expect("in bounds")
+    Quota::new(limit, window, algorithm).expect("in bounds")
 }

@@ -27,5 +27,5 @@ pub fn counted(quota: &Quota, is_shared: bool) -> Quota {
             Returns::ByPeriod => {}
         }
     }
-    Quota::new_with_algorithm(limit, window, algorithm).expect("in bounds")
+    Quota::new(limit, window, algorithm).expect("in bounds")
 }

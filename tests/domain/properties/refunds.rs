@@ -25,7 +25,7 @@ fn quota(algorithm: Algorithm, n: u16, window: u64) -> Quota {
         Returns::AtRate => 20,
         Returns::AfterWindow | Returns::ByPeriod => LIMIT,
     };
-    Quota::new_with_algorithm(limit, Duration::from_micros(window), algorithm).expect("valid")
+    Quota::new(limit, Duration::from_micros(window), algorithm).expect("valid")
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_refund_after_changes_gives_back_what_weighs_and_once() {
         let policy = Policy::new("p", quota(algorithm, n, 1_000)).expect("valid");
         let peek = || {
             let decision = now(fixture.limiter.peek(policy.charge("alice", 0))).expect("memory");
-            decision.outcomes().next().expect("an outcome").standing().remaining()
+            decision.outcomes().next().expect("an outcome").standing().remaining
         };
         let mut held = Vec::new();
         for (window, passed, units) in charges {

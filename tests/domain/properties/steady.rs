@@ -32,7 +32,7 @@ fn rates() -> [(u64, Duration, u64); 3] {
 fn a_token_bucket_admits_exactly_its_rate() {
     for (limit, window, step) in rates() {
         let bucket = Algorithm::TokenBucket { burst: 5 };
-        let quota = Quota::new_with_algorithm(limit, window, bucket).expect("valid");
+        let quota = Quota::new(limit, window, bucket).expect("valid");
         // The burst, and what has been refilled up to the last step. Steps are finer than the
         // time of a unit, so that the bucket is never full again.
         let last = u128::from((STEPS - 1) * step);
@@ -45,7 +45,7 @@ fn a_token_bucket_admits_exactly_its_rate() {
 fn a_token_bucket_of_1_admits_one_at_a_time() {
     let [(limit, window, step), ..] = rates();
     let bucket = Algorithm::TokenBucket { burst: 1 };
-    let quota = Quota::new_with_algorithm(limit, window, bucket).expect("valid");
+    let quota = Quota::new(limit, window, bucket).expect("valid");
     let exact = one_at_a_time(limit, window.as_micros(), step);
     assert_eq!(u128::from(admitted(quota, step)), exact);
 }
@@ -59,14 +59,14 @@ fn one_at_a_time(limit: u64, window: u128, step: u64) -> u128 {
 #[test]
 fn a_log_admits_exactly_its_limit_a_window() {
     let [_, (limit, window, step), _] = rates();
-    let quota = Quota::new(limit, window).expect("valid");
+    let quota = Quota::new(limit, window, Algorithm::SlidingLog).expect("valid");
     assert_eq!(admitted(quota, step), in_a_log(limit, window.as_micros() as u64, step), "{quota}");
 }
 
 #[test]
 fn a_fixed_window_admits_exactly_its_limit_a_window() {
     let [_, (limit, window, step), _] = rates();
-    let quota = Quota::new_with_algorithm(limit, window, Algorithm::FixedWindow).expect("valid");
+    let quota = Quota::new(limit, window, Algorithm::FixedWindow).expect("valid");
     let exact = in_windows(limit, window.as_micros() as u64, step);
     assert_eq!(admitted(quota, step), exact, "{quota}");
 }

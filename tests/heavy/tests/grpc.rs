@@ -87,7 +87,7 @@ async fn a_streaming_call_holds_its_unit_until_the_stream_ends() {
     let address = tonic_server(layer).await;
     let free = async || {
         let peek = limiter.peek(calls.charge("all", 0)).await.unwrap();
-        peek.binding().unwrap().standing().remaining()
+        peek.binding().unwrap().standing().remaining
     };
     let becomes_free = async |expected: u64| {
         for _ in 0..1_000 {

@@ -68,7 +68,7 @@ async fn bytes_are_settled_when_the_body_ends() {
     // Settling happens on the server's side of the connection.
     for _ in 0..4_000 {
         let peek = limiter.peek(bytes.charge("all", 0)).await.unwrap();
-        if peek.binding().unwrap().standing().remaining() == 880 {
+        if peek.binding().unwrap().standing().remaining == 880 {
             return;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -264,7 +264,7 @@ async fn the_length_of_the_body_is_settled_when_it_ends_or_is_dropped() {
     let mut service = RateLimitLayer::new(limiter.clone(), by_body).layer(inner());
     let remaining = async || {
         let peek = limiter.peek(bytes.charge("everybody", 0)).await.unwrap();
-        peek.outcomes().next().expect("an outcome").standing().remaining()
+        peek.outcomes().next().expect("an outcome").standing().remaining
     };
     ask!(service, "/");
     assert_eq!(remaining().await, 900, "100 bytes were sent");
@@ -305,5 +305,5 @@ async fn every_frame_is_counted_and_a_remote_store_settles() {
         tokio::task::yield_now().await;
     }
     let peek = limiter.peek(bytes.charge("everybody", 0)).await.unwrap();
-    assert_eq!(peek.outcomes().next().unwrap().standing().remaining(), 880);
+    assert_eq!(peek.outcomes().next().unwrap().standing().remaining, 880);
 }

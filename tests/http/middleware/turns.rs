@@ -50,7 +50,7 @@ fn cases() -> impl Strategy<Value = Case> {
     let quota = (prop::sample::select(Algorithm::EACH), 1..5_u16, 1..12_u64, 1..12_u64).prop_map(
         |(algorithm, buckets, burst, limit)| {
             let algorithm = with_parameters(algorithm, buckets, burst);
-            Quota::new_with_algorithm(limit, Duration::from_secs(2), algorithm).unwrap()
+            Quota::new(limit, Duration::from_secs(2), algorithm).unwrap()
         },
     );
     let callers = prop::sample::select(vec![Caller::Layer, Caller::Job]);

@@ -26,8 +26,14 @@ struct Denies(Verdict, Option<Duration>);
 impl Store for Denies {
     fn call(&self, request: StoreRequest<'_>, _: Option<std::time::Instant>) -> Answer {
         let StoreRequest::Acquire(charges) = request else { unreachable!("only checks are made") };
-        let standing = Standing::new(10, 0, Duration::ZERO, Duration::from_secs(60), self.1);
-        let reply = ChargeReply::new(self.0, 0, standing, Mark::default());
+        let standing = Standing {
+            limit: 10,
+            remaining: 0,
+            next_after: Duration::ZERO,
+            reset_after: Duration::from_secs(60),
+            retry_after: self.1,
+        };
+        let reply = ChargeReply { verdict: self.0, units: 0, standing, mark: Mark::default() };
         let time = Timestamp::from_micros(super::START);
         Answer::ready(Ok(StoreReply::new(time, Source::Shared, charges.iter().map(|_| reply))))
     }
@@ -54,6 +60,8 @@ async fn ask(layer: RateLimitLayer, grpc: bool) -> (u16, http::HeaderMap, String
 
 const NO_WAIT: Denies = Denies(Verdict::Refused, None);
 const WAIT: Denies = Denies(Verdict::Refused, Some(Duration::from_secs(7)));
+/// A wait counts as 2^53 - 1 microseconds at most.
+const ENDLESS: Denies = Denies(Verdict::Refused, Some(Duration::MAX));
 const NEVER: Denies = Denies(Verdict::OverCapacity, None);
 const NEVER_WITH_WAIT: Denies = Denies(Verdict::OverCapacity, Some(Duration::from_secs(7)));
 
@@ -62,6 +70,7 @@ async fn problem_documents() {
     for (store, expected, retry_after) in [
         (NO_WAIT, 429, None),
         (WAIT, 429, Some("7")),
+        (ENDLESS, 429, Some("9007199255")),
         (NEVER, 403, None),
         (NEVER_WITH_WAIT, 403, None),
     ] {

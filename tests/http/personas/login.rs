@@ -27,7 +27,7 @@ struct Guard {
 async fn block_abusers(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     let decided = response.extensions().get::<Decisions>();
-    if let Some(decision) = decided.and_then(Decisions::decision)
+    if let Some(decision) = decided.and_then(|decided| decided.decisions().next())
         && !decision.is_allowed()
         && let Some(outcome) = decision.binding()
     {

@@ -126,7 +126,7 @@ async fn costs_by_route_inside_and_outside_of_a_nest() {
             ("/users/{id}", 5),
             ("/api/users/me", 3),
         ];
-        Rule::new(policy("units", "1000/d"), by::peer_ip()).cost(cost::by_route(table, 1))
+        Rule::new(policy("units", "1000/d"), by::peer_ip()).cost(cost::by_route(table, |_| 1))
     };
     for (app, expected) in [
         (Router::new().nest("/api", routes().layer(layer(costs()))), [10, 5, 3, 1]),
@@ -201,7 +201,7 @@ async fn other_spellings_are_not_exempt() {
 #[tokio::test]
 async fn the_name_of_a_tenant_obtains_no_exemption_and_no_lower_cost() {
     let rule = || {
-        let costs = cost::by_route([("/cheap/b", 1)], 2);
+        let costs = cost::by_route([("/cheap/b", 1)], |_| 2);
         Rule::new(policy("units", "2/d"), by::path_param("tenant")).cost(costs)
     };
     let inner = || Router::new().route("/b", get(|| async {})).route("/{a}/b", get(|| async {}));
@@ -232,7 +232,7 @@ async fn an_inner_path_is_not_taken_for_a_whole_path() {
 #[tokio::test]
 async fn a_path_with_braces_is_not_the_route() {
     let rule = Rule::new(policy("pages", "1/d"), by::peer_ip())
-        .cost(cost::by_route([("/users/{id}", 0), ("/free", 0)], 1));
+        .cost(cost::by_route([("/users/{id}", 0), ("/free", 0)], |_| 1));
     let app = Router::new()
         .route("/{*path}", get(page))
         .layer(layer(rule).exempt(route::is("/exempt/{id}")));
@@ -249,7 +249,7 @@ async fn a_path_with_braces_is_not_the_route() {
 #[tokio::test]
 async fn a_path_that_is_written_like_its_route_costs_as_much() {
     let rule = Rule::new(policy("searches", "20/d"), by::peer_ip())
-        .cost(cost::by_route([("/search/{text}", 10)], 1));
+        .cost(cost::by_route([("/search/{text}", 10)], |_| 1));
     let app = Router::new().route("/search/{text}", get(page)).layer(layer(rule));
     let mut client = http1(serve(app).await).await;
     let paths = ["/search/a", "/search/{text}", "/search/{text}"];

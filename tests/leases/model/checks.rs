@@ -202,7 +202,7 @@ impl Fleet<'_> {
         process.round_trip -= process.round_trip / 8;
         process.round_trip += now.saturating_sub(sent_at) / 8;
         if let (0, Some(wait)) = (units, standing.retry_after) {
-            let until = sent_at + wait.min(MAX_CACHED_MICROS);
+            let until = sent_at + (wait.as_micros() as u64).min(MAX_CACHED_MICROS);
             process.denial = KnownDenial { cost, until };
         }
         match call {
@@ -210,7 +210,7 @@ impl Fleet<'_> {
             Call::Lease(ask) => {
                 let time = self.time_of_grant(time, &quota);
                 self.counts_grant((sent_at, now), time, &quota);
-                let reply = ChargeReply::new(Verdict::Passed, units, standing, mark);
+                let reply = ChargeReply { verdict: Verdict::Passed, units, standing, mark };
                 let leftovers = self.processes[number].stock.granted(&ask, time, &reply);
                 self.returns(number, leftovers, quota);
             }
@@ -229,7 +229,12 @@ impl Fleet<'_> {
         let Call::Lease(ask) = call else { return };
         if self.plan.mutant == Some(Mutant::UsesLostAnswer) {
             let standing = Standing::full(ask.max);
-            let reply = ChargeReply::new(Verdict::Passed, ask.max, standing, Mark::default());
+            let reply = ChargeReply {
+                verdict: Verdict::Passed,
+                units: ask.max,
+                standing,
+                mark: Mark::default(),
+            };
             let time = Timestamp::from_micros(self.now);
             let _ = self.processes[number].stock.granted(&ask, time, &reply);
         } else {

@@ -65,7 +65,7 @@ pub(super) struct Fleet<'p> {
 
 /// Returns the quota itself, without its lease: what a mutant counts by.
 fn without_lease(quota: &Quota) -> Quota {
-    Quota::new_with_algorithm(quota.limit(), quota.window(), quota.algorithm()).expect("valid")
+    Quota::new(quota.limit(), quota.window(), quota.algorithm()).expect("valid")
 }
 
 pub(super) fn lease_micros(quota: &Quota) -> u64 {

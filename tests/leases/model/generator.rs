@@ -24,7 +24,7 @@ fn quota(random: &mut Random, algorithm: Algorithm, limit: u64, window: u64, lea
         }
     });
     let window = Duration::from_millis(window);
-    let quota = Quota::new_with_algorithm(limit, window, algorithm).expect("a valid quota");
+    let quota = Quota::new(limit, window, algorithm).expect("a valid quota");
     quota.leased(Duration::from_millis(lease)).expect("a valid lease")
 }
 

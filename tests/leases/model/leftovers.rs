@@ -51,8 +51,7 @@ fn run(seed: u64, is_mutant: bool, reached: &mut Reached) -> Result<(), String> 
     let limit = 10 + random.below(200);
     let lease = 10 + random.below(90);
     let burst = (limit * lease).div_ceil(1000) + 1 + random.below(2 * limit);
-    let quota =
-        Quota::new_with_algorithm(limit, Duration::from_secs(1), Algorithm::TokenBucket { burst });
+    let quota = Quota::new(limit, Duration::from_secs(1), Algorithm::TokenBucket { burst });
     let quota = quota.and_then(|it| it.leased(Duration::from_millis(lease))).expect("valid");
     let counted = quota.counted();
     let (window, burst) = (counted.window_micros(), counted.capacity());
@@ -75,7 +74,12 @@ fn run(seed: u64, is_mutant: bool, reached: &mut Reached) -> Result<(), String> 
             }
             let used = random.below(2) * random.below(reply.units + 1);
             let whole = reply.mark;
-            let grant = ChargeReply::new(Verdict::Passed, reply.units, reply.standing, whole);
+            let grant = ChargeReply {
+                verdict: Verdict::Passed,
+                units: reply.units,
+                standing: reply.standing,
+                mark: whole,
+            };
             assert!(stock.granted(&ask, reply.time, &grant).is_empty());
             assert!(used == 0 || stock.take(used).is_some());
             oracle.charges.push((now, used));

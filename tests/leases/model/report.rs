@@ -10,7 +10,10 @@ use super::{
     fleet::Fleet,
     plan::{Faults, Plan, Polling, ProcessPlan, Suspended, Workload},
 };
-use crate::{algorithms::most, quota::Quota};
+use crate::{
+    algorithms::most,
+    quota::{Algorithm, Quota},
+};
 
 /// The limit of each process in 10 s, and the lease.
 const SHARE: u64 = 100;
@@ -46,7 +49,7 @@ struct Figures {
 fn run(setting: Setting) -> Figures {
     let Setting { processes, load, leases, faults } = setting;
     let limit = processes * SHARE;
-    let plain = Quota::new(limit, WINDOW).expect("a valid quota");
+    let plain = Quota::new(limit, WINDOW, Algorithm::SlidingLog).expect("a valid quota");
     let leased = plain.leased(LEASE).expect("a valid quota");
     // A quota with a lease counts over a longer window. Both kinds of fleet run for the same time.
     let counted = leased.counted().window_micros();

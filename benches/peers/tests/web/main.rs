@@ -22,7 +22,7 @@ pub(crate) fn policy(name: &str, quota: &str) -> Policy {
 /// Returns the units that `key` has left.
 pub(crate) async fn remaining(limiter: &Limiter, policy: &Policy, key: &'static str) -> u64 {
     let peek = limiter.peek(policy.charge(key, 0)).await.unwrap();
-    peek.outcomes().next().expect("an outcome").standing().remaining()
+    peek.outcomes().next().expect("an outcome").standing().remaining
 }
 
 /// A connection of a client that has sent a request.

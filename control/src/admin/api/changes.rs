@@ -1,7 +1,8 @@
 //! Changes of one key: reset, block and unblock.
 
 use axum::{Extension, Json, extract::State};
-use plimsoll::{Key, error::Effect};
+use http::StatusCode;
+use plimsoll::{Charge, Key, error::Effect};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -11,7 +12,7 @@ use super::{
     overrides::{Changed, changed, whose},
 };
 use crate::{
-    AuditAction, AuditEntry, NewOverride, OverrideError, OverrideKind, Registered,
+    AuditAction, AuditEntry, Override, OverrideError, OverrideKind, Registered,
     admin::{Operator, config::Admin},
     web::Problem,
 };
@@ -53,17 +54,11 @@ pub(in crate::admin) async fn reset(
     Change(change): Change<OfKey>,
 ) -> Result<Json<Value>, Problem> {
     let valid = Valid::new(&admin, change, &operator, AuditAction::Reset)?;
-    let standing = || lookup::standing(&valid.registered, &admin.limiter, valid.key);
-    let before = standing().await?;
+    let before = valid.standing().await?;
     // Otherwise the block would be in the list, and act on none.
     let removed = valid.end_block().await?;
-    let charge = || valid.registered.policy().charge(valid.key, 1);
-    let found = removed | valid.make(|| admin.limiter.reset(charge())).await?;
-    let after = standing().await.unwrap_or(Value::Null);
-    let left = |standing: &Value| match standing {
-        Value::Null => "reset".to_owned(),
-        standing => format!("{} of {} left", standing["remaining"], standing["limit"]),
-    };
+    let found = removed | valid.make(|| admin.limiter.reset(valid.charge())).await?;
+    let after = valid.standing().await.unwrap_or(Value::Null);
     let mut message = format!("{}: {}", valid.whose, left(&after));
     if found {
         message += &format!(", before {}", left(&before));
@@ -76,6 +71,13 @@ pub(in crate::admin) async fn reset(
     })))
 }
 
+fn left(standing: &Value) -> String {
+    match standing {
+        Value::Null => "reset".to_owned(),
+        standing => format!("{} of {} left", standing["remaining"], standing["limit"]),
+    }
+}
+
 /// Denies all requests of a key under a policy.
 pub(in crate::admin) async fn block(
     State(admin): State<Admin>,
@@ -83,16 +85,13 @@ pub(in crate::admin) async fn block(
     Change(block): Change<Block>,
 ) -> Result<Changed, Problem> {
     let Block { policy, key, reason, until, version } = block;
-    let change = admin.overrides.set(NewOverride {
-        policy: policy.clone(),
+    let new = Override {
         key: Some(key.clone()),
-        kind: OverrideKind::Block,
         until: until.map(|End(time)| time),
-        by: operator.name().into(),
-        reason,
-        version,
-    });
-    Ok(changed(&policy, Some(&key), &change.await?))
+        ..Override::new(&policy, OverrideKind::Block, operator.name(), &reason)
+    };
+    let change = admin.overrides.set(new, version).await?;
+    Ok(changed(&policy, Some(&key), &change))
 }
 
 /// Lifts a block.
@@ -103,8 +102,7 @@ pub(in crate::admin) async fn unblock(
 ) -> Result<Json<Value>, Problem> {
     let valid = Valid::new(&admin, change, &operator, AuditAction::Unblock)?;
     let removed = valid.end_block().await?;
-    let charge = || valid.registered.policy().charge(valid.key, 1);
-    let lifted = valid.make(|| admin.limiter.unblock(charge())).await?;
+    let lifted = valid.make(|| admin.limiter.unblock(valid.charge())).await?;
     if !removed && !lifted {
         let message = format!("{}: it was not blocked", valid.whose);
         return Ok(Json(json!({ "message": message, "found": false })));
@@ -124,24 +122,32 @@ impl<'a> Valid<'a> {
         action: AuditAction,
     ) -> Result<Self, Problem> {
         let whose = whose(&policy, Some(&key));
-        let entry = AuditEntry::new(action, policy, operator.name(), reason);
+        let entry = AuditEntry::new(action, &policy, operator.name(), &reason);
         let entry = AuditEntry { key: Some(key), ..entry };
         let (registered, key) = admin.overrides.check(&entry)?;
         let key = key.unwrap_or(Key::ANONYMOUS);
         Ok(Self { admin, registered, key, entry, whose })
     }
 
+    fn charge(&self) -> Charge<'_> {
+        self.registered.policy().charge(self.key, 1)
+    }
+
+    async fn standing(&self) -> Result<Value, plimsoll::Error> {
+        lookup::standing(&self.registered, &self.admin.limiter, self.key).await
+    }
+
     /// Ends the override that blocks the key. Returns false if there is none: the program may have blocked it.
     async fn end_block(&self) -> Result<bool, Problem> {
         let policy = self.registered.policy().name();
-        let is_key = |text: &str| lookup::is_key(&self.registered, text, &self.key);
         let block = self.admin.overrides.list().into_iter().find(|it| {
             let is_block = it.policy == policy && it.kind == OverrideKind::Block;
-            is_block && it.key.as_deref().is_some_and(is_key)
+            let key = it.key.as_deref();
+            is_block && key.is_some_and(|text| lookup::is_key(&self.registered, text, &self.key))
         });
-        let Some(block) = block else { return Ok(false) };
-        let (key, by, reason) = (block.key.as_deref(), &self.entry.by, &self.entry.reason);
-        match self.admin.overrides.remove(policy, key, None, by, reason).await {
+        let Some(Override { key, .. }) = block else { return Ok(false) };
+        let AuditEntry { by, reason, .. } = &self.entry;
+        match self.admin.overrides.remove(policy, key.as_deref(), None, by, reason).await {
             Ok(_) => Ok(true),
             Err(OverrideError::NotFound) => Ok(false),
             Err(error) => Err(error.into()),
@@ -167,8 +173,7 @@ impl<'a> Valid<'a> {
         let after = Some("unknown: the store did not answer".into());
         self.record(None, after, &mut String::new()).await;
         let detail = format!("The change may have been made: {error}");
-        let (status, title) = (http::StatusCode::GATEWAY_TIMEOUT, "The store did not answer");
-        Err(Problem::new(status, title, detail))
+        Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, "The store did not answer", detail))
     }
 
     /// Adds the entry to the audit log. If it does not answer, the message and the log of the process say so,
@@ -183,7 +188,7 @@ impl<'a> Valid<'a> {
         let Err(error) = self.admin.overrides.record(entry).await else { return true };
         let AuditEntry { action, policy, by, reason, .. } = &self.entry;
         tracing::error!(
-            target: "plimsoll", policy, by, reason, "{action} is not in the audit log: {error}"
+            target: "plimsoll", policy, by, reason, "{action:?} is not in the audit log: {error}"
         );
         *message +=
             &format!(". The change was made, but the audit log has no entry of it: {error}");

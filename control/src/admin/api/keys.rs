@@ -42,14 +42,10 @@ pub(in crate::admin) async fn key(
     let mut standings = Vec::new();
     for registered in &policies {
         let policy = registered.policy().name();
-        let no_data = |cause: String, is_key: bool| {
-            let cause = format!("No data because {cause}");
-            json!({ "policy": policy, "no_data": cause, "is_key": is_key })
-        };
         let Ok(key) = registered.keys().parse(&text) else {
             let allowed = registered.keys();
             let cause = format!("the keys of this policy have another form: {allowed}");
-            standings.push(no_data(cause, false));
+            standings.push(no_data(policy, cause, false));
             continue;
         };
         let standing = lookup::standing(registered, &admin.limiter, key);
@@ -59,9 +55,14 @@ pub(in crate::admin) async fn key(
                 standing["override_version"] = version.into();
                 standing
             }
-            Ok(Err(error)) => no_data(format!("the store cannot answer: {error}"), true),
-            Err(_) => no_data("the store has not answered within 2 s".to_owned(), true),
+            Ok(Err(error)) => no_data(policy, format!("the store cannot answer: {error}"), true),
+            Err(_) => no_data(policy, "the store has not answered within 2 s".to_owned(), true),
         });
     }
     Ok(Json(json!({ "key": text, "standings": standings })))
+}
+
+fn no_data(policy: &str, cause: String, is_key: bool) -> Value {
+    let cause = format!("No data because {cause}");
+    json!({ "policy": policy, "no_data": cause, "is_key": is_key })
 }

@@ -1,7 +1,5 @@
 //! Overrides: a quota of a policy, or of one key under it, for a time.
 
-use std::time::SystemTime;
-
 use axum::{Extension, Json, extract::State};
 use http::StatusCode;
 use serde::Deserialize;
@@ -12,7 +10,7 @@ use super::{
     lookup,
 };
 use crate::{
-    NewOverride, Override, OverrideKind, Registered,
+    Override, OverrideKind, Registered,
     admin::{Operator, config::Admin, problem::capitalized},
     web::Problem,
 };
@@ -61,17 +59,14 @@ pub(in crate::admin) async fn set_override(
             )
         })?),
     };
-    let (policy, key) = (set.policy.clone(), set.key);
-    let change = admin.overrides.set(NewOverride {
-        policy: set.policy,
+    let Set { policy, key, reason, until, version, .. } = set;
+    let new = Override {
         key: key.clone(),
-        kind,
-        until: set.until.map(|End(time)| time),
-        by: operator.name().into(),
-        reason: set.reason,
-        version: set.version,
-    });
-    Ok(changed(&policy, key.as_deref(), &change.await?))
+        until: until.map(|End(time)| time),
+        ..Override::new(&policy, kind, operator.name(), &reason)
+    };
+    let change = admin.overrides.set(new, version).await?;
+    Ok(changed(&policy, key.as_deref(), &change))
 }
 
 /// Returns the [problem](Problem) of a policy that stays on, because no rule asks whether it is switched off.
@@ -92,9 +87,9 @@ pub(in crate::admin) async fn remove_override(
     Change(remove): Change<Remove>,
 ) -> Result<Changed, Problem> {
     let Remove { policy, key, reason, version } = &remove;
-    let (key, by) = (key.as_deref(), operator.name());
+    let key = key.as_deref();
     // The configuration may have the policy no more.
-    let change = admin.overrides.remove(policy, key, *version, by, reason).await?;
+    let change = admin.overrides.remove(policy, key, *version, operator.name(), reason).await?;
     Ok(changed(policy, key, &change))
 }
 
@@ -157,8 +152,8 @@ fn said(limit: &str) -> &str {
 }
 
 fn until(entry: &Override) -> String {
-    let time = |it: SystemTime| format!(" until {}", humantime::format_rfc3339_seconds(it));
-    entry.until.map(time).unwrap_or_default()
+    let until = entry.until.map(humantime::format_rfc3339_seconds);
+    until.map(|until| format!(" until {until}")).unwrap_or_default()
 }
 
 #[cfg(test)]

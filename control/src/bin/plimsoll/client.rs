@@ -79,12 +79,12 @@ impl Client {
 
 /// Returns the address of the admin page without a slash at its end. The address of the API is accepted too.
 fn base_of(address: &str) -> Result<String, Failure> {
-    let uri = address.parse::<Uri>().ok();
-    let is_page = |uri: &Uri| {
+    let is_page = address.parse::<Uri>().is_ok_and(|uri| {
         matches!(uri.scheme_str(), Some("http" | "https"))
             && uri.host().is_some_and(|it| !it.is_empty())
-    };
-    if uri.is_none_or(|uri| !is_page(&uri) || uri.query().is_some()) {
+            && uri.query().is_none()
+    });
+    if !is_page {
         let allowed = "allowed is the address of an admin page, such as https://HOST/admin/";
         return Err(Failure::new(&format!("the address is {address:?}\n{allowed}")));
     }
@@ -109,11 +109,15 @@ impl Failure {
 
     /// Creates the failure that a problem document describes.
     fn of_problem(status: StatusCode, problem: &Value) -> Self {
-        let text = |field: &str| problem[field].as_str().map(str::to_owned);
-        let title = text("title").unwrap_or_else(|| format!("the answer has the status {status}"));
-        let detail = text("detail").map(|detail| format!(": {detail}")).unwrap_or_default();
-        let allowed = text("allowed").map(|allowed| format!("\nallowed is {allowed}"));
-        let mut message = format!("{title}{detail}{}", allowed.unwrap_or_default());
+        let mut message = match problem["title"].as_str() {
+            Some(title) => title.to_owned(),
+            None => format!("the answer has the status {status}"),
+        };
+        for (field, before) in [("detail", ": "), ("allowed", "\nallowed is ")] {
+            if let Some(text) = problem[field].as_str() {
+                message += &format!("{before}{text}");
+            }
+        }
         if problem["title"].is_null() && status == StatusCode::NOT_FOUND {
             message += ": is this the address of the admin page, such as https://HOST/admin/?";
         }

@@ -51,8 +51,8 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Override(args) => overrides(client, args)?,
         Command::Audit { count } => {
             let entries = client.get(&format!("audit?count={count}"))?;
-            let text = output::audit(&entries);
-            (entries, text)
+            let table = output::audit(&entries);
+            (entries, table)
         }
         Command::CheckConfig { .. } | Command::Completions { .. } => {
             unreachable!("these need no connection, or were run above")
@@ -129,7 +129,12 @@ fn set_again(client: &Client, file: &Path, json: bool) -> Result<(), Failure> {
             Err(failure) => {
                 failed += 1;
                 let key = row["key"].as_str().unwrap_or("all keys");
-                let _ = writeln!(stderr(), "{key} under {}: {failure}", row["policy"]);
+                let policy = row["policy"].as_str().unwrap_or_default();
+                let _ = writeln!(
+                    stderr(),
+                    "{}: {failure}",
+                    output::printable(&format!("{key} under {policy}"))
+                );
             }
         }
     }
@@ -209,20 +214,21 @@ fn check_config(path: &Path, json: bool) -> Result<(), Failure> {
     };
     let policies = config.registry().policies();
     let names = policies.iter().map(|it| (it.policy().name(), it.policy().quota().to_string()));
-    let (rules, hints) = (config.rules(), config.hints());
+    let rules = config.rules();
+    let hints = config.hints();
     if json {
         let policies: Vec<_> =
             names.map(|(name, quota)| json!({ "name": name, "quota": quota })).collect();
         let valid = json!({ "valid": true, "policies": policies, "rules": rules, "hints": hints });
         return print(&output::json(&valid));
     }
-    let counted =
-        |count: usize, one, many| format!("{count} {}", if count == 1 { one } else { many });
     let mut lines = vec![format!(
-        "{} is valid, with {} and {}",
+        "{} is valid, with {} {} and {} {}",
         path.display(),
-        counted(policies.len(), "policy", "policies"),
-        counted(rules.len(), "rule", "rules"),
+        policies.len(),
+        if policies.len() == 1 { "policy" } else { "policies" },
+        rules.len(),
+        if rules.len() == 1 { "rule" } else { "rules" },
     )];
     lines.extend(names.map(|(name, quota)| format!("  policy  {name}  {quota}")));
     lines.extend(rules.iter().map(|rule| format!("  rule    {rule}")));

@@ -28,11 +28,10 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let message = failure.to_string();
-    let _ = match message.is_empty() {
-        true => Ok(()),
-        false if is_json => writeln!(stderr(), "{}", json!({ "error": message })),
-        false => writeln!(stderr(), "{message}"),
-    };
+    if !message.is_empty() {
+        let text = if is_json { json!({ "error": message }).to_string() } else { message };
+        let _ = writeln!(stderr(), "{text}");
+    }
     ExitCode::FAILURE
 }
 

@@ -45,8 +45,8 @@ pub(crate) fn standings(standings: &Value) -> String {
             return [policy, none(), none(), none(), none(), note];
         }
         let left = format!("{} of {}", text(&row["remaining"]), text(&row["limit"]));
-        let (next, full) = (seconds(&row["retry_after"]), seconds(&row["reset_after"]));
-        [policy, text(&row["quota"]), left, next, full, note]
+        let next = seconds(&row["retry_after"]);
+        [policy, text(&row["quota"]), left, next, seconds(&row["reset_after"]), note]
     });
     below.insert(0, or_else(table, standings, "no policy is registered"));
     below.join("\n")
@@ -57,15 +57,17 @@ fn note(row: &Value) -> String {
     if let Some(cause) = row["no_data"].as_str() {
         return cause.to_owned();
     }
-    let note = match () {
-        _ if row["source"] == "fallback" => {
-            "its store does not answer: the instance decides alone, under its share of the limit"
-        }
-        _ if row["admitted"] == false => "limited",
+    let note = if row["source"] == "fallback" {
+        "its store does not answer: the instance decides alone, under its share of the limit"
+    } else if row["admitted"] == false {
+        "limited"
+    } else if row["reset_after"] == 0.0 {
         // A key without spent units is like one that was never charged.
-        _ if row["reset_after"] == 0.0 => "no units spent: not charged yet, or all have come back",
-        _ if row["is_own_quota"] == true => "own quota",
-        _ => "",
+        "no units spent: not charged yet, or all have come back"
+    } else if row["is_own_quota"] == true {
+        "own quota"
+    } else {
+        ""
     };
     note.to_owned()
 }
@@ -177,12 +179,13 @@ fn key(value: &Value) -> String {
 /// Replaces control characters, and those that change the direction of a text: an attacker may have written a
 /// key, and a terminal obeys them.
 pub(crate) fn printable(text: &str) -> String {
-    let is_obeyed = |it: char| {
-        it.is_control()
-            || matches!(it, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}')
-            || matches!(it, '\u{2028}' | '\u{2029}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().map(|it| if is_obeyed(it) { '\u{fffd}' } else { it }).collect()
+    let printed = text.chars().map(|it| match it {
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' => '\u{fffd}',
+        '\u{2028}' | '\u{2029}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        it if it.is_control() => '\u{fffd}',
+        it => it,
+    });
+    printed.collect()
 }
 
 fn seconds(value: &Value) -> String {

@@ -50,13 +50,12 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<At<T>, A::Error> {
-                let mut bound = || seq.next_element::<usize>();
-                let (start, end) = (bound()?, bound()?);
-                let (Some(start), Some(end), Some(value)) = (start, end, seq.next_element()?)
-                else {
-                    return Err(A::Error::custom("a value without a place"));
-                };
-                Ok(At { value, span: start..end })
+                let start = seq.next_element()?;
+                let end = seq.next_element()?;
+                match (start, end, seq.next_element()?) {
+                    (Some(start), Some(end), Some(value)) => Ok(At { value, span: start..end }),
+                    _ => Err(A::Error::custom("a value without a place")),
+                }
             }
         }
 

@@ -3,8 +3,8 @@
 use serde::{
     Deserializer,
     de::{
-        DeserializeSeed, EnumAccess, Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
-        VariantAccess, Visitor, value::UsizeDeserializer,
+        DeserializeSeed, EnumAccess, Error, MapAccess, SeqAccess, Unexpected, VariantAccess,
+        Visitor, value::UsizeDeserializer,
     },
 };
 
@@ -234,10 +234,9 @@ impl<'de> SeqAccess<'de> for Place<'de> {
         seed: S,
     ) -> Result<Option<S::Value>, Mistake> {
         self.given += 1;
-        let number = |place: usize| -> UsizeDeserializer<Mistake> { place.into_deserializer() };
         match self.given {
-            1 => seed.deserialize(number(self.node.span.start)).map(Some),
-            2 => seed.deserialize(number(self.node.span.end)).map(Some),
+            1 => seed.deserialize(UsizeDeserializer::new(self.node.span.start)).map(Some),
+            2 => seed.deserialize(UsizeDeserializer::new(self.node.span.end)).map(Some),
             3 => seed.deserialize(self.node).map(Some),
             _ => Ok(None),
         }

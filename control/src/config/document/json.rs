@@ -1,7 +1,8 @@
 //! JSON as a tree of values.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::Range};
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Entries, Mistake, Node, node::Value};
@@ -9,6 +10,11 @@ use super::{Entries, Mistake, Node, node::Value};
 pub(super) fn parse(text: &str) -> Result<Node, Mistake> {
     let raw = serde_json::from_str(text).map_err(|error| syntax(text, &error))?;
     Reader { text }.node(raw, 1)
+}
+
+/// Reads a part of a text, whose place is this one.
+fn read<'t, T: Deserialize<'t>>(part: &'t str, span: &Range<usize>) -> Result<T, Mistake> {
+    serde_json::from_str(part).map_err(|error| Mistake::new(error).at(span.clone()))
 }
 
 fn syntax(text: &str, error: &serde_json::Error) -> Mistake {
@@ -31,22 +37,21 @@ impl<'t> Reader<'t> {
         let part = raw.get();
         let start = part.as_ptr() as usize - self.text.as_ptr() as usize;
         let span = start..start + part.len();
-        let wrong = |error: serde_json::Error| Mistake::new(error).at(span.clone());
         if depth > Node::MAX_DEPTH {
             return Err(Mistake::too_deep().at(span));
         }
         let value = match part.as_bytes().first() {
             Some(b'{') => {
-                let fields = serde_json::from_str(part).map_err(wrong)?;
+                let fields = read(part, &span)?;
                 Value::Table(self.fields(fields, start + 1, depth)?)
             }
             Some(b'[') => {
-                let items: Vec<&RawValue> = serde_json::from_str(part).map_err(wrong)?;
+                let items: Vec<&RawValue> = read(part, &span)?;
                 let items: Result<_, _> =
                     items.into_iter().map(|item| self.node(item, depth + 1)).collect();
                 Value::List(items?)
             }
-            Some(b'"') => Value::Text(serde_json::from_str(part).map_err(wrong)?),
+            Some(b'"') => Value::Text(read(part, &span)?),
             Some(b't' | b'f') => Value::Bool(part == "true"),
             Some(b'n') => Value::Null,
             _ => match part.parse() {

@@ -37,11 +37,11 @@ const SECRET_PARTS: [&str; 5] = ["password", "passwd", "secret", "token", "crede
 pub(in crate::config) fn may_have_secret(text: &str) -> bool {
     // The algorithm is no secret.
     let text = text.to_lowercase().replace("token-bucket", "").replace("token_bucket", "");
-    let is_secret = |word: &str| {
-        SECRET_WORDS.contains(&word) || SECRET_PARTS.iter().any(|part| word.contains(part))
-    };
     let mut words = text.split(|it: char| !it.is_alphanumeric());
-    text.contains("://") || text.contains("overrides-redis") || words.any(is_secret)
+    text.contains("://")
+        || text.contains("overrides-redis")
+        || SECRET_PARTS.iter().any(|part| text.contains(part))
+        || words.any(|word| SECRET_WORDS.contains(&word))
 }
 
 impl Mistake {
@@ -160,15 +160,14 @@ fn listed(names: &[&str]) -> String {
 
 /// Returns words for people in place of serde's words for an expected value, which name types of Rust.
 fn in_words(expected: &str) -> String {
-    let whole = |min: i128, max: i128| format!("a whole number from {min} to {max}");
     match expected {
-        "u8" => whole(0, u8::MAX.into()),
-        "u16" => whole(0, u16::MAX.into()),
-        "u32" => whole(0, u32::MAX.into()),
-        "a nonzero u32" => whole(1, u32::MAX.into()),
-        "u64" | "usize" => whole(0, u64::MAX.into()),
-        "i32" => whole(i32::MIN.into(), i32::MAX.into()),
-        "i64" => whole(i64::MIN.into(), i64::MAX.into()),
+        "u8" => whole(0, u8::MAX),
+        "u16" => whole(0, u16::MAX),
+        "u32" => whole(0, u32::MAX),
+        "a nonzero u32" => whole(1, u32::MAX),
+        "u64" | "usize" => whole(0, u64::MAX),
+        "i32" => whole(i32::MIN, i32::MAX),
+        "i64" => whole(i64::MIN, i64::MAX),
         "f64" => "a number".to_owned(),
         "a string" | "path string" => "a text".to_owned(),
         "a boolean" => "true or false".to_owned(),
@@ -177,6 +176,10 @@ fn in_words(expected: &str) -> String {
         "field identifier" | "variant identifier" => "a name".to_owned(),
         other => other.to_owned(),
     }
+}
+
+fn whole(min: impl fmt::Display, max: impl fmt::Display) -> String {
+    format!("a whole number from {min} to {max}")
 }
 
 /// Returns the name that is spelled nearly like `found`, if there is one.
@@ -191,10 +194,15 @@ pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Opt
     if found.len() > 64 {
         return None;
     }
-    let plain = |text: &str| text.to_lowercase().replace(['-', ' '], "_");
-    let distance = |name: &&str| strsim::damerau_levenshtein(&plain(found), &plain(name));
-    let best = names.into_iter().min_by_key(distance)?;
-    (distance(&best) <= 1.max(found.chars().count() / 3)).then_some(best)
+    let distances = names
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(&plain(found), &plain(name)), name));
+    let (distance, best) = distances.min_by_key(|(distance, _)| *distance)?;
+    (distance <= 1.max(found.chars().count() / 3)).then_some(best)
+}
+
+fn plain(name: &str) -> String {
+    name.to_lowercase().replace(['-', ' '], "_")
 }
 
 impl fmt::Display for Mistake {

@@ -69,8 +69,9 @@ pub(in crate::config) fn parse(text: &str, format: Format) -> Result<Node, Mista
     // A mistake in the form may be anywhere between the start of a secret and its end.
     let node = node.map_err(|it| if may_have_secret(text) { it.secret() } else { it })?;
     let Value::Table(fields) = &node.value else { return Ok(node) };
-    let field = |name| fields.iter().find(|(it, _)| it.text() == Some(name));
-    match (field("apiVersion"), field("kind")) {
+    let version = fields.iter().find(|(it, _)| it.text() == Some("apiVersion"));
+    let kind = fields.iter().find(|(it, _)| it.text() == Some("kind"));
+    match (version, kind) {
         (Some(_), Some((kind, _))) => {
             let mistake = Mistake::new("the file is an object of Kubernetes");
             let allowed = "a text of its `data`, without the indentation, as a file of its own";

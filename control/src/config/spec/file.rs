@@ -157,20 +157,22 @@ impl RuleSpec {
 impl fmt::Display for RuleSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} by {}", self.policy.value, self.key.value)?;
-        let mut add = |label: &str, values: Vec<String>| {
-            if values.is_empty() { Ok(()) } else { write!(f, ", {label} {}", values.join(", ")) }
-        };
-        let only = self.only.iter().flat_map(|only| &only.value);
-        add("only", only.map(|route| route.0.clone()).collect())?;
-        add("cost", self.cost.iter().map(|cost| cost.value.to_string()).collect())?;
-        let costs = self.costs.0.iter();
-        add("costs", costs.map(|(route, cost)| format!("{}: {cost}", route.value)).collect())?;
-        add("tier", self.tier.iter().map(|tier| tier.value.to_string()).collect())?;
-        let tiers = self.tiers.0.iter();
-        add("tiers", tiers.map(|(tier, it)| format!("{}: {}", tier.value, it.value)).collect())?;
-        add("trials", self.trials.iter().map(|policy| policy.value.clone()).collect())?;
-        let on_failure = self.on_failure.iter();
-        add("on failure", on_failure.map(|it| format!("{it:?}").to_lowercase()).collect())?;
+        let costs = self.costs.0.iter().map(|(route, cost)| format!("{}: {cost}", route.value));
+        let tiers = self.tiers.0.iter().map(|(tier, it)| format!("{}: {}", tier.value, it.value));
+        let on_failure = self.on_failure.iter().map(|it| format!("{it:?}").to_lowercase());
+        let only = self.only.iter().flat_map(|only| &only.value).map(|route| route.0.clone());
+        let parts: [(_, Vec<_>); 7] = [
+            ("only", only.collect()),
+            ("cost", self.cost.iter().map(|cost| cost.value.to_string()).collect()),
+            ("costs", costs.collect()),
+            ("tier", self.tier.iter().map(|tier| tier.value.to_string()).collect()),
+            ("tiers", tiers.collect()),
+            ("trials", self.trials.iter().map(|policy| policy.value.clone()).collect()),
+            ("on failure", on_failure.collect()),
+        ];
+        for (label, values) in parts.iter().filter(|(_, values)| !values.is_empty()) {
+            write!(f, ", {label} {}", values.join(", "))?;
+        }
         f.write_str(if self.shadow { ", shadow" } else { "" })
     }
 }

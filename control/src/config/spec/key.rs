@@ -39,13 +39,14 @@ pub(in crate::config) enum KeySpec {
     AllOf(Vec<KeySpec>),
 }
 
+fn listed(keys: &[KeySpec]) -> String {
+    let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
+    keys.join(", ")
+}
+
 /// Writes the key as `plimsoll check-config` shows it, such as `first_of(bearer_token, peer_ip)`.
 impl fmt::Display for KeySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let listed = |keys: &[Self]| {
-            let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
-            keys.join(", ")
-        };
         match self {
             Self::ClientIp => f.write_str("client_ip"),
             Self::PeerIp => f.write_str("peer_ip"),

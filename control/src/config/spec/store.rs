@@ -91,8 +91,9 @@ impl At<RedisSpec> {
             return Err(mistake.allowed("`url`, `cluster`, or `sentinels` with `primary`"));
         }
         if let Some(prefix) = &spec.prefix {
-            let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
-            if !(1..=64).contains(&prefix.value.len()) || !prefix.value.bytes().all(is_allowed) {
+            let is_printable = prefix.value.bytes().all(|byte| byte.is_ascii_graphic());
+            let is_short = (1..=64).contains(&prefix.value.len());
+            if !is_short || !is_printable || prefix.value.contains(['{', '}']) {
                 let mistake = prefix.mistake("the prefix has another form").secret();
                 let allowed = "1 to 64 printable ASCII characters without braces or spaces";
                 return Err(mistake.allowed(allowed));

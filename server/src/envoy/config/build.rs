@@ -72,7 +72,7 @@ impl<'o> Builder<'o> {
     }
 
     fn add_domain(&mut self, text: &str, spec: &FileSpec) -> Vec<Mistake> {
-        let domain = spec.domain.as_ref().map_or("", |domain| Scalar::text(domain, text));
+        let domain = Scalar::optional_text(spec.domain.as_ref(), text);
         if domain.is_empty() {
             let place = spec.domain.as_ref().map_or(0..0, |domain| domain.span.clone());
             return vec![Mistake::new("the field `domain` is missing or empty").at(place)];
@@ -112,15 +112,13 @@ impl File<'_> {
         descriptor: &At<DescriptorSpec>,
     ) -> Result<(), Mistake> {
         let spec = &descriptor.value;
-        let text = |at: &Option<At<Scalar>>| {
-            at.as_ref().map(|at| Scalar::text(at, self.text).to_owned()).unwrap_or_default()
-        };
-        let (key, value) = (text(&spec.key), text(&spec.value));
+        let key = Scalar::optional_text(spec.key.as_ref(), self.text);
+        let value = Scalar::optional_text(spec.value.as_ref(), self.text);
         self.ignored.extend(spec.ignored());
         if key.is_empty() {
             return Err(descriptor.mistake("the field `key` of the descriptor is missing or empty"));
         }
-        let name = if value.is_empty() { key } else { format!("{key}_{value}") };
+        let name = if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") };
         let place = spec.key.as_ref().map_or(descriptor.span.clone(), |key| key.span.clone());
         if parent.children.contains_key(&*name) {
             let found = format!("the descriptor `{name}` is there twice at this level");
@@ -155,11 +153,11 @@ impl File<'_> {
         descriptor: &DescriptorSpec,
         path: Path<'_>,
     ) -> Result<Rule, Mistake> {
-        let name = limit.value.name.as_ref().map_or("", |name| Scalar::text(name, self.text));
+        let name = Scalar::optional_text(limit.value.name.as_ref(), self.text);
         let mut replaces = Vec::new();
         for replaced in limit.value.replaces.iter().flatten() {
             let place = replaced.name.as_ref().map_or(limit.span.clone(), |it| it.span.clone());
-            let other = replaced.name.as_ref().map_or("", |name| Scalar::text(name, self.text));
+            let other = Scalar::optional_text(replaced.name.as_ref(), self.text);
             if other.is_empty() {
                 let mistake = Mistake::new("the name of the limit to replace is empty");
                 return Err(mistake.at(place));
@@ -197,9 +195,8 @@ impl File<'_> {
     ) -> Result<(Limit, Option<Unit>, u32), Mistake> {
         let LimitSpec { unit, requests_per_unit, quota, .. } = &at.value;
         let is_unlimited = at.value.unlimited.unwrap_or_default();
-        let named = unit.as_ref().map(|unit| Scalar::text(unit, self.text));
-        let named = named.filter(|name| !name.is_empty());
-        let kinds = [named.is_some(), quota.is_some(), is_unlimited];
+        let named = Scalar::optional_text(unit.as_ref(), self.text);
+        let kinds = [!named.is_empty(), quota.is_some(), is_unlimited];
         if kinds.into_iter().filter(|is_there| *is_there).count() != 1
             || (quota.is_some() && requests_per_unit.is_some())
         {
@@ -223,11 +220,9 @@ impl File<'_> {
             let shown = u32::try_from(quota.limit()).unwrap_or(u32::MAX);
             return Ok((self.counted(quota, path, at)?, unit, shown));
         }
-        let named = named.unwrap_or_default();
         let Some(found) = Unit::named(named) else {
             let place = unit.as_ref().map_or(at.span.clone(), |unit| unit.span.clone());
-            let named = named.to_lowercase();
-            return Err(Mistake::unknown("unit", &named, Unit::names()).at(place));
+            return Err(Mistake::unknown("unit", &named.to_lowercase(), Unit::names()).at(place));
         };
         let requests = requests_per_unit.as_ref().map_or(0, |requests| requests.value);
         if requests == 0 {
@@ -248,30 +243,23 @@ impl File<'_> {
 /// Returns the name of a limit in a header: its own, or the path of its descriptors.
 fn header_name(own: &str, names: &[String]) -> Box<str> {
     let name = if own.is_empty() { names.join(".") } else { own.to_owned() };
+    let name: String = name.chars().take(MAX_HEADER_CHARS).collect();
     // A character that is not allowed in a string of a structured field makes clients drop the whole field.
-    let plain = |it: char| match it {
-        '"' | '\\' => '_',
-        ' '..='~' => it,
-        _ => '_',
-    };
-    name.chars().take(MAX_HEADER_CHARS).map(plain).collect::<String>().into()
+    name.replace(|it: char| matches!(it, '"' | '\\') || !(' '..='~').contains(&it), "_").into()
 }
 
 /// Returns the name of the [policy](Policy) of a limit: a readable part, and a digest by which limits of
 /// different paths have different names. It is the same in every process, and after every reload.
 fn policy_name(domain: &str, names: &[String]) -> String {
+    const MAX_CHARS: usize = 64;
     const DIGEST_BYTES: usize = 6;
     // YAML cannot contain a zero byte.
     let id: String = names.iter().map(|name| format!("\0{name}")).collect();
     let digest = Sha256::digest(format!("{domain}\0{id}"));
     let digest: String = digest[..DIGEST_BYTES].iter().map(|it| format!("{it:02x}")).collect();
-    let readable = |it: char| match it.to_ascii_lowercase() {
-        it @ ('a'..='z' | '0'..='9' | '-' | '.') => it,
-        _ => '_',
-    };
-    let room = Policy::MAX_NAME_CHARS - 2 * DIGEST_BYTES - 1;
+    let room = MAX_CHARS - 2 * DIGEST_BYTES - 1;
     let path = names.join(".");
-    let name = format!("envoy.{domain}.{}", path.trim_start_matches('.'));
-    let name: String = name.chars().map(readable).take(room).collect();
-    format!("{name}-{digest}")
+    let name = format!("envoy.{domain}.{}", path.trim_start_matches('.')).to_ascii_lowercase();
+    let readable = name.replace(|it: char| !matches!(it, 'a'..='z' | '0'..='9' | '-' | '.'), "_");
+    format!("{}-{digest}", readable.chars().take(room).collect::<String>())
 }

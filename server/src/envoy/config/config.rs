@@ -12,13 +12,14 @@ use super::{
     build::Builder,
     error::EnvoyConfigError,
     files::{self, FileText, Files},
-    rule::Limit,
     tree::Tree,
 };
 use crate::envoy::options::EnvoyOptions;
 
-/// A configuration in the format of envoyproxy/ratelimit, with the additional fields `quota` and
+/// A configuration in the format of envoyproxy/ratelimit, with the additional fields `quota` (a [`Quota`]) and
 /// `count_denied`.
+///
+/// [`Quota`]: plimsoll::Quota
 ///
 /// ```
 /// use plimsoll_server::envoy::{EnvoyConfig, EnvoyOptions};
@@ -85,7 +86,7 @@ impl EnvoyConfig {
     ///
     /// # Errors
     ///
-    /// Returns an error if a text has a mistake.
+    /// Returns an error if a text has a [mistake](Mistake).
     pub fn from_texts<'t>(
         texts: impl IntoIterator<Item = (&'t str, &'t str)>,
         options: EnvoyOptions,
@@ -154,23 +155,18 @@ impl EnvoyConfig {
     /// Returns an error if the [registry](Registry) has one of the policies from another source.
     pub(in crate::envoy) fn register(&self, registry: &Registry) -> Result<(), EnvoyConfigError> {
         let name = self.paths.first().map_or("envoy".into(), |path| path.display().to_string());
-        let rules = self.tree.rules();
-        let counted = || {
-            rules.iter().filter_map(|rule| match &rule.limit {
-                Limit::Counted(counted) => Some(counted),
-                Limit::Unlimited | Limit::Never => None,
-            })
-        };
-        let policies = counted().map(|counted| (counted.configured(), KeyType::Text)).collect();
+        let counted = self.tree.counted();
+        let policies = counted.iter().map(|it| (it.configured(), KeyType::Text)).collect();
         let source = Origin::File(name.as_str().into());
         let registered = registry.replace(&source, policies).map_err(|error| {
             EnvoyConfigError::new(vec![ConfigError::new(Mistake::new(error), &name, "")])
         })?;
-        counted().for_each(|counted| counted.register(&registered));
+        counted.iter().for_each(|it| it.register(&registered));
         Ok(())
     }
 
     /// Returns the domains that no file has any more, and whose limits stay in force, in the order of their names.
+    /// [`EnvoyOptions::remove_domains`] ends their limits.
     pub fn kept_domains(&self) -> impl Iterator<Item = &str> {
         self.tree.kept.iter().map(|domain| &**domain)
     }

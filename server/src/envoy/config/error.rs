@@ -4,7 +4,7 @@ use std::{error::Error, fmt};
 
 use plimsoll_control::ConfigError;
 
-/// The error of a configuration: the mistakes of its files, each with its place.
+/// The error of an [`EnvoyConfig`](super::EnvoyConfig): the [mistakes](ConfigError) of its files, each with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvoyConfigError(Vec<ConfigError>);
 

@@ -42,7 +42,9 @@ pub(in crate::envoy) struct Files {
 ///
 /// Returns an error for each file that cannot be read. A path without files is not one of them.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Files, Vec<ConfigError>> {
-    let (mut texts, mut missing, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    let mut texts = Vec::new();
+    let mut missing = Vec::new();
+    let mut errors = Vec::new();
     for path in paths {
         let shown = path.display().to_string();
         match files(path) {

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::envoy::stats::RuleStats;
 
-/// A limit of a configuration, and what its descriptor says about it.
+/// A limit of a configuration, and the switches of its descriptor.
 #[derive(Debug)]
 pub(in crate::envoy) struct Rule {
     pub(in crate::envoy) limit: Limit,
@@ -85,8 +85,8 @@ impl Counted {
 /// The treatment of hits that a limit denies.
 ///
 /// A caller may look at a budget before some work (`hits_addend: 0`), and report afterwards how much the
-/// work has used, as Envoy does with `apply_on_stream_done`. A report has to count even if it exceeds what is
-/// left. So by default hits that are denied count under limits at which some caller has looked.
+/// work has used, as Envoy does with `apply_on_stream_done`. A report has to count even if it exceeds the rest of the
+/// limit. So by default hits that are denied count under limits at which some caller has looked.
 #[derive(Debug)]
 pub(in crate::envoy) struct DeniedHits {
     configured: Option<bool>,

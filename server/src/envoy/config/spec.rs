@@ -73,13 +73,12 @@ pub(super) enum Scalar {
 }
 
 impl Scalar {
-    /// Returns the text of a scalar at a place of a file.
-    pub(super) fn text<'t>(at: &'t At<Self>, file: &'t str) -> &'t str {
-        match &at.value {
-            Self::Text(text) => text,
-            Self::Truth(_) | Self::Number(_) => {
-                file.get(at.span.clone()).unwrap_or_default().trim()
-            }
+    /// Returns the text of a scalar at a place of a file, or an empty one if the file has no scalar there.
+    pub(super) fn optional_text<'t>(at: Option<&'t At<Self>>, file: &'t str) -> &'t str {
+        match at.map(|at| (&at.value, at.span.clone())) {
+            None => "",
+            Some((Self::Text(text), _)) => text,
+            Some((_, span)) => file.get(span).unwrap_or_default().trim(),
         }
     }
 }

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::{
     pattern::Pattern,
-    rule::{DeniedHits, Rule},
+    rule::{Counted, DeniedHits, Limit, Rule},
 };
 use crate::envoy::stats::RuleStats;
 
@@ -57,8 +57,8 @@ impl Tree {
         let mut tree = Self { domains: domains.collect(), kept: BTreeSet::new() };
         for (name, domain) in before.iter().flat_map(|before| &before.domains) {
             let had_limits = !domain.root.children.is_empty();
-            let is_there = |new: &Arc<Domain>| new.has_list || !had_limits;
-            if !tree.domains.get(name).is_some_and(is_there) {
+            let new = tree.domains.get(name);
+            if !new.is_some_and(|new| new.has_list || !had_limits) {
                 tree.domains.insert(name.clone(), Arc::clone(domain));
                 tree.kept.insert(name.clone());
             }
@@ -71,15 +71,11 @@ impl Tree {
         self.domains.get(name).map(|domain| &**domain)
     }
 
-    /// Returns all limits.
-    pub(in crate::envoy) fn rules(&self) -> Vec<&Rule> {
-        fn add<'t>(node: &'t Node, rules: &mut Vec<&'t Rule>) {
-            rules.extend(&node.rule);
-            node.children.values().for_each(|child| add(child, rules));
-        }
-        let mut rules = Vec::new();
-        self.domains.values().for_each(|domain| add(&domain.root, &mut rules));
-        rules
+    /// Returns the limits that a store counts.
+    pub(super) fn counted(&self) -> Vec<&Counted> {
+        let mut counted = Vec::new();
+        self.domains.values().for_each(|domain| domain.root.add_counted(&mut counted));
+        counted
     }
 }
 
@@ -111,6 +107,13 @@ impl Domain {
 }
 
 impl Node {
+    fn add_counted<'t>(&'t self, counted: &mut Vec<&'t Counted>) {
+        if let Some(Rule { limit: Limit::Counted(limit), .. }) = &self.rule {
+            counted.push(limit);
+        }
+        self.children.values().for_each(|child| child.add_counted(counted));
+    }
+
     /// Returns the match of an entry: by key and value, by the first [pattern](Pattern), or by the key. Also
     /// returns the part of a pattern behind the key, if its values share one budget. `name` is memory to reuse.
     fn step(&self, entry: &Entry, name: &mut String) -> Option<(&Self, Option<&str>)> {

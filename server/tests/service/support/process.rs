@@ -68,13 +68,6 @@ impl Service {
         Self { child, stdout, http, grpc, admin, log }
     }
 
-    /// Returns the next line of standard output.
-    pub(crate) fn next_line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).expect("utf-8");
-        line.trim_end().to_owned()
-    }
-
     pub(crate) fn post(&self, path: &str, body: &str) -> Reply {
         self.post_as(None, path, body)
     }

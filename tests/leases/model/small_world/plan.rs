@@ -53,7 +53,7 @@ pub(super) struct World {
 /// long for their window, but the arithmetic of leases has no such limit.
 fn quota(limit: u64, window: u64, lease: u64, algorithm: Algorithm) -> Quota {
     let window = Duration::from_micros(window * TICK);
-    Quota::new_with_algorithm(limit, window, algorithm).expect("valid").with_lease(lease)
+    Quota::new(limit, window, algorithm).expect("valid").with_lease(lease)
 }
 
 /// All that may happen, with checks of these costs.

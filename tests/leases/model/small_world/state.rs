@@ -252,7 +252,7 @@ impl<'w> State<'w> {
         let reply = self.shared.acquire(self.now, &SentCharge { quota, cost, lease_up_to: 0 });
         if reply.units == 0 {
             // A denial changes nothing, so it is no step; but its wait must be exact.
-            let mut wait = reply.standing.retry_after?;
+            let mut wait = reply.standing.retry_after?.as_micros() as u64;
             if self.world.mutant == Some(Mutant::WaitsTooShort) {
                 wait -= 1;
             }
@@ -354,7 +354,7 @@ impl<'w> State<'w> {
             }
             _ => {}
         }
-        let reply = ChargeReply::new(Verdict::Passed, units, standing, mark);
+        let reply = ChargeReply { verdict: Verdict::Passed, units, standing, mark };
         let leftovers = stock.granted(&request, time, &reply);
         self.returns(leftovers, quota);
         DONE
@@ -369,8 +369,12 @@ impl<'w> State<'w> {
         }
         if world.mutant == Some(Mutant::UsesLostAnswer) {
             let max = lost.request.max;
-            let reply =
-                ChargeReply::new(Verdict::Passed, max, Standing::full(max), Mark::default());
+            let reply = ChargeReply {
+                verdict: Verdict::Passed,
+                units: max,
+                standing: Standing::full(max),
+                mark: Mark::default(),
+            };
             let _ = stock.granted(&lost.request, Timestamp::from_micros(*now), &reply);
         } else {
             stock.lost(&lost.request);

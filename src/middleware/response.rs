@@ -1,10 +1,61 @@
-//! The decisions that handlers and outer layers can read.
+//! The changes that a layer makes to the response of the inner service: rate limit headers, the decisions that
+//! outer layers read, and refunds.
 
-use std::sync::Arc;
+use std::{mem, pin::Pin, sync::Arc};
 
-use http::Extensions;
+use http::{Extensions, Response};
+use http_body::Body;
 
-use crate::decision::{Decision, Outcome};
+use super::headers::{Headers, ResponseHeaders};
+use crate::{
+    decision::{Decision, Outcome},
+    outcome::{BodySettlement, ResponseBody, Settlement},
+};
+
+/// The change of a response of the inner service.
+#[derive(Default)]
+pub(super) struct ResponseChange {
+    pub(super) headers: ResponseHeaders,
+    /// The decision for the extensions of the response.
+    pub(super) decisions: Option<Decisions>,
+    /// The charges that depend on the response, and the headers that show them. Few requests have such charges.
+    pub(super) settlement: Option<Box<(Settlement, Headers)>>,
+    /// The guard of units in flight, and of what the end of the body settles.
+    pub(super) at_end: Option<Box<BodySettlement>>,
+}
+
+/// A change that waits for refunds.
+pub(super) type Settling = Pin<Box<dyn Future<Output = ResponseChange> + Send>>;
+
+impl ResponseChange {
+    /// Adjusts charges by the head of the response, if some depend on it. The response waits for their refunds.
+    pub(super) fn settle<B: Body>(
+        &mut self,
+        response: Response<B>,
+    ) -> (Response<B>, Option<Settling>) {
+        let Some(settlement) = self.settlement.take() else { return (response, None) };
+        let (settlement, headers) = *settlement;
+        let Self { decisions, at_end, .. } = mem::take(self);
+        let (head, body) = response.into_parts();
+        let settling = settlement.at_head(at_end, &head, &body.size_hint());
+        let settling = Box::pin(async move {
+            let (decision, at_end) = settling.await;
+            let headers = headers.for_decision(&decision);
+            let decisions = decisions.map(|decisions| decisions.with_decision(decision));
+            Self { headers, decisions, settlement: None, at_end }
+        });
+        (Response::from_parts(head, body), Some(settling))
+    }
+
+    /// Changes a response. Its body holds units in flight until it has ended.
+    pub(super) fn apply<B>(self, mut response: Response<B>) -> Response<ResponseBody<B>> {
+        self.headers.add_to(response.headers_mut());
+        if let Some(decisions) = self.decisions {
+            decisions.add_to(response.extensions_mut());
+        }
+        response.map(|body| ResponseBody::inner(body, self.at_end))
+    }
+}
 
 /// The [`Decision`]s of the rate limit layers in front of a handler.
 ///
@@ -51,13 +102,7 @@ impl Decisions {
         Self::new(decision, self.outer().cloned())
     }
 
-    /// Returns the [`Decision`] of the innermost layer that made one, or `None` if none did.
-    #[must_use]
-    pub fn decision(&self) -> Option<&Decision<'static>> {
-        self.decisions().next()
-    }
-
-    /// Returns the decisions of all layers, from the innermost outward.
+    /// Returns the [`Decision`]s of all layers, from the innermost outward.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision<'static>> {
         let chain = std::iter::successors(Some(self), |decided| decided.outer());
         chain.filter_map(|decided| decided.0.as_deref()).map(|chain| &chain.decision)
@@ -75,12 +120,12 @@ impl Decisions {
     /// `None` if nothing but shadow charges was decided.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        Some(self.tightest()?.standing().remaining())
+        Some(self.tightest()?.standing().remaining)
     }
 
     fn tightest(&self) -> Option<Outcome<'_>> {
         let outcomes = self.decisions().filter_map(Decision::binding);
-        outcomes.min_by_key(|outcome| outcome.standing().remaining())
+        outcomes.min_by_key(|outcome| outcome.standing().remaining)
     }
 
     fn outer(&self) -> Option<&Self> {

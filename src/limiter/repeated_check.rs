@@ -66,12 +66,7 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
         ticket: Ticket,
         deadline: Instant,
     ) -> Result<Option<Decision<'p>>, Error> {
-        // Those that wait for a unit in flight may get one at any time.
-        let ahead = || -> SmallVec<[Option<Ahead>; 1]> {
-            let queued = queued.iter().filter(|charge| !charge.quota().is_concurrent());
-            queued.map(|charge| self.ahead(charge, ticket).1).collect()
-        };
-        let mut before = ahead();
+        let mut before = self.ahead_of_all(queued, ticket);
         for is_last in (1..=MAX_LOOKS).map(|look| look == MAX_LOOKS) {
             let mut late = None;
             if before.iter().any(Option::is_some) {
@@ -86,7 +81,7 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
                 return Ok(late);
             }
             yield_now().await;
-            let after = ahead();
+            let after = self.ahead_of_all(queued, ticket);
             if after == before {
                 return Ok(late);
             }
@@ -102,15 +97,15 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
         queued: &[Charge<'p>],
         ticket: Ticket,
     ) -> Result<(Decision<'p>, Option<Duration>), Error> {
-        let turn = |charge: &Charge<'p>| {
+        let turns = self.repeated.iter().map(|charge| {
             let is_queued = charge.is_live() && queued.iter().any(|it| it.is_same_line(charge));
             is_queued.then(|| {
                 let (quota, ahead) = self.ahead(charge, ticket);
-                let alone = || Ahead::new(&quota, charge.cost(), 0, |units| units);
-                (quota, ahead.unwrap_or_else(alone))
+                let units = charge.cost();
+                (quota, ahead.unwrap_or_else(|| Ahead::new(&quota, units, 0, |units| units)))
             })
-        };
-        let turns: Vec<_> = self.repeated.iter().map(turn).collect();
+        });
+        let turns: Vec<_> = turns.collect();
         let asked = self.repeated.iter().zip(&turns).map(|(charge, turn)| match turn {
             Some((quota, ahead)) if charge.cost() <= quota.capacity() => {
                 charge.clone().with_cost(ahead.units_to_ask(quota))
@@ -128,16 +123,22 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
             }
             let is_known = line.standing.limit == quota.capacity() && !quota.is_concurrent();
             let wait = if is_known {
-                ahead.wait(quota, reply.time, &line.standing)
+                Duration::from_micros(ahead.wait(quota, reply.time, &line.standing))
             } else {
                 line.standing.retry_after.unwrap_or(line.standing.next_after)
             };
             line.verdict = Verdict::Refused;
-            line.standing.retry_after = Some(wait.max(1));
-            longest = longest.max(is_known.then_some(Duration::from_micros(wait)));
+            line.standing.retry_after = Some(wait.max(Duration::from_micros(1)));
+            longest = longest.max(is_known.then_some(wait));
         }
         let denial = Decision::new(&mut self.charges.clone(), self.with_trials(reply))?;
         Ok((denial, longest))
+    }
+
+    /// Returns the units ahead of each of these charges. Those that wait for a unit in flight may get one at any time.
+    fn ahead_of_all(&self, queued: &[Charge<'p>], ticket: Ticket) -> SmallVec<[Option<Ahead>; 1]> {
+        let rates = queued.iter().filter(|charge| !charge.quota().is_concurrent());
+        rates.map(|charge| self.ahead(charge, ticket).1).collect()
     }
 
     /// Returns the quota by which the store counts a charge, and the units ahead of it in its queue, if there
