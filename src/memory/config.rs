@@ -18,8 +18,6 @@ pub struct MemoryConfig {
     pub(crate) max_keys: usize,
     pub(crate) max_bytes: usize,
     pub(crate) clock: Arc<dyn Clock>,
-    /// The seed of the hash that distributes keys over the shards. The default is a random secret for each store, so
-    /// that clients cannot choose keys that collide.
     pub(super) hash_seed: Option<u64>,
 }
 
@@ -62,8 +60,8 @@ impl MemoryConfig {
 
     /// Sets the seed of the hash that distributes keys over the shards, for tests: a full store then
     /// forgets the same keys in each run.
-    #[cfg(feature = "test-util")]
-    #[doc(hidden)]
+    ///
+    /// The default is a random secret for each store, so that clients cannot choose keys that collide.
     #[must_use]
     pub fn hash_seed(mut self, seed: u64) -> Self {
         self.hash_seed = Some(seed);

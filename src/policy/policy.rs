@@ -495,12 +495,6 @@ impl<'p> Charge<'p> {
         Asked { cost: self.cost, max_cost: self.max_cost, terms }
     }
 
-    /// Returns the most units that are charged: the [`cost`](Self::cost), unless
-    /// [`up_to`](Self::up_to) or [`lease_up_to`](Self::lease_up_to) has set another number.
-    pub(crate) fn max_cost(&self) -> u64 {
-        self.max_cost
-    }
-
     /// Returns whether the units beyond the [`cost`](Self::cost) are a
     /// [lease](Self::lease_up_to).
     pub(crate) fn is_lease(&self) -> bool {

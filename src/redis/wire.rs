@@ -93,7 +93,7 @@ impl WireCharge {
             position,
             quota: charge.quota().counted(),
             cost: charge.cost(),
-            max_cost: charge.max_cost(),
+            max_cost: charge.asked().max_cost,
             flags: flags(charge),
             spent: None,
         }
