@@ -18,8 +18,8 @@ use tower::ServiceExt;
 async fn handler(decided: Decisions, params: RawPathParams) {
     let expected = params.iter().filter(|(name, _)| *name == "id").last();
     let expected = expected.map_or(Key::ANONYMOUS, |(_, value)| Key::from(value));
-    let outcomes = decided.decisions().next().expect("a decision").outcomes();
-    assert_eq!(*outcomes.get(0).expect("a charge").charge().key(), expected);
+    let mut outcomes = decided.decisions().next().expect("a decision").outcomes();
+    assert_eq!(*outcomes.next().expect("a charge").charge().key(), expected);
 }
 
 thread_local! {

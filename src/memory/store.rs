@@ -68,7 +68,7 @@ use crate::{
 /// keys at the same time. The next new keys replace the surplus. A log that would need more than
 /// `max_bytes` merges its newest units, so that they come back late and never early.
 ///
-/// [`stats`](Self::stats) counts the keys that were evicted, and the units that they had spent.
+/// [`Limiter::status`](crate::Limiter::status) counts the keys that were evicted, and the units that they had spent.
 ///
 /// ```
 /// use plimsoll::{Limiter, MemoryStore, memory::MemoryConfig};

@@ -38,6 +38,18 @@ pub fn now<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// Returns the output of a future that may wait for the thread of a limiter.
+pub fn after_the_keeper<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    for _ in 0..1_000_000 {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return output;
+        }
+        std::thread::yield_now();
+    }
+    panic!("the future is pending");
+}
+
 /// Counts how often a test reached each of the cases that it must reach.
 #[derive(Debug, Default)]
 pub struct CaseCounts(Mutex<BTreeMap<&'static str, u64>>);

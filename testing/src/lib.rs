@@ -31,7 +31,7 @@ pub use plimsoll_contract::{
 pub use self::{
     alone::alone,
     counted::Counted,
-    fixture::{CaseCounts, Watched, memory, now, wrapped_memory},
+    fixture::{CaseCounts, Watched, after_the_keeper, memory, now, wrapped_memory},
 };
 
 /// Runs the contract of every store, and the contract of the [layer](delays) over it.

@@ -5,7 +5,7 @@ use super::{
     run::{Admitted, Held, Player},
 };
 use crate::{
-    now,
+    after_the_keeper, now,
     oracle::{Entry, Paid},
 };
 
@@ -70,12 +70,18 @@ impl Player<'_> {
         }
         drop(held);
         // A history has no runtime, in which a task would send the releases to a remote store.
-        now(self.fixture.limiter.close()).expect("the store answers");
+        // The thread of the limiter may be sending some of them.
+        after_the_keeper(self.fixture.limiter.close()).expect("the store answers");
     }
 
+    /// Takes a reservation, unless what its refund gives back is left open.
     fn take_held(&mut self, which: usize) -> Option<Held> {
-        let count = self.held.len();
-        (count > 0).then(|| self.held.swap_remove(which % count))
+        let which = which.checked_rem(self.held.len())?;
+        let is_open = |paid| self.oracle.leaves_refund_open(self.time, paid);
+        if self.held[which].1.iter().any(|(paid, _)| is_open(paid)) {
+            return None;
+        }
+        Some(self.held.swap_remove(which))
     }
 
     pub fn admit(&mut self, paid: Vec<Paid>) -> Vec<(Paid, usize)> {

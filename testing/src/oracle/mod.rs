@@ -103,6 +103,10 @@ trait Model: std::fmt::Debug {
     fn refund(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64;
     /// The model with everything charged at `now`, if the last charge is later by more than its window.
     fn healed(&self, now: u64) -> Option<Box<dyn Model>>;
+    /// Returns whether the window has changed since the first charge, if a refund depends on it.
+    fn has_changed_window(&self) -> bool {
+        false
+    }
 }
 
 /// Every standing there is.
@@ -283,6 +287,16 @@ impl Oracle {
     pub fn free_behind_block(&mut self, now: u64, entry: Entry, quota: &Quota) -> u64 {
         let model = self.model(entry, quota);
         model.healed(now).as_ref().unwrap_or(model).free(quota, now)
+    }
+
+    /// Returns whether a refund of this charge is left open: the window of its key has changed, and the clock was set
+    /// back by more than a window. The store may give back nothing, or the units.
+    pub fn leaves_refund_open(&self, now: u64, paid: &Paid) -> bool {
+        let entry = paid.ask.entry;
+        self.models.get(&entry).is_some_and(|model| {
+            let is_healed = self.healed.contains(&entry) || model.healed(now).is_some();
+            is_healed && model.has_changed_window()
+        })
     }
 
     /// Heals a key: if the clock was set back by more than a window, its charges and its block move to

@@ -111,6 +111,10 @@ impl Model for Periods {
         Trace { time: self.last, debt: rational(0), changes: self.changes }
     }
 
+    fn has_changed_window(&self) -> bool {
+        self.changes > 1
+    }
+
     /// The units join the period that holds `now`.
     fn healed(&self, now: u64) -> Option<Box<dyn Model>> {
         if self.last <= now + self.window {
