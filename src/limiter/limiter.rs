@@ -89,7 +89,7 @@ impl Limiter {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Admits and spends all charges, or spends none. Takes one [`Charge`](crate::Charge) or several.
+    /// Admits and spends all charges, or spends none. Takes one [`Charge`] or several.
     ///
     /// # While the store cannot answer
     ///
@@ -325,7 +325,7 @@ impl Limiter {
         self.0.store.close().await.and(released)
     }
 
-    /// Spends the cost of all charges, even beyond the limit. Takes one [`Charge`](crate::Charge) or
+    /// Spends the cost of all charges, even beyond the limit. Takes one [`Charge`] or
     /// several.
     ///
     /// The [outcomes](Allowed::outcomes) have the standings of the keys after the charge, and the
@@ -374,7 +374,7 @@ impl Limiter {
     }
 
     /// Blocks the keys of these charges under their policies for `duration`. Takes one
-    /// [`Charge`](crate::Charge) or several; their costs are ignored.
+    /// [`Charge`] or several; their costs are ignored.
     /// Returns the number of keys that had spent units or were already blocked. It is 0 if the block meets
     /// a new key, for example because the address of a client was written in another way than the
     /// [rule](crate::Rule) charges it.

@@ -67,7 +67,7 @@ impl Headers {
 
     /// Adds `RateLimit-Policy` and `RateLimit` as in draft-ietf-httpapi-ratelimit-headers-11.
     ///
-    /// Each header has a member for each [`Policy`](crate::Policy): a [`Quota`](crate::Quota) of
+    /// Each header has a member for each [`Policy`]: a [`Quota`] of
     /// `q` units in `w` seconds, of which `r` units are left for the next `t` seconds. A window
     /// that is not a whole number of seconds is rounded up. For a
     /// [`TokenBucket`](crate::Algorithm::TokenBucket), `q` is the number of units refilled in a
@@ -83,7 +83,7 @@ impl Headers {
     }
 
     /// Adds `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
-    /// They show one [`Policy`](crate::Policy): the policy that denied the request, or else the policy with the
+    /// They show one [`Policy`]: the policy that denied the request, or else the policy with the
     /// fewest units left.
     #[must_use]
     pub const fn x_ratelimit(mut self, reset: ResetFormat) -> Self {
