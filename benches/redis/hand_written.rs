@@ -16,16 +16,16 @@ const TASKS: usize = 64;
 const ROUNDS: usize = 7;
 
 /// An algorithm, and the script that it is compared with.
-struct Rival {
-    name: &'static str,
-    quota: &'static str,
-    script: &'static str,
-    arguments: &'static [u64],
+pub(crate) struct Rival {
+    pub(crate) name: &'static str,
+    pub(crate) quota: &'static str,
+    pub(crate) script: &'static str,
+    pub(crate) arguments: &'static [u64],
     /// The least ratio of the rates.
     bar: f64,
 }
 
-const RIVALS: [Rival; 2] = [
+pub(crate) const RIVALS: [Rival; 2] = [
     Rival {
         name: "token bucket",
         quota: "1000000/s token-bucket(1000000)",

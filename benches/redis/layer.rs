@@ -18,8 +18,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::{
+    hand_written::{RIVALS, Rival},
     server::Server,
-    server_time::{GCRA, ZSET},
     throughput::{Measurements, median, round},
 };
 
@@ -43,25 +43,6 @@ impl Service<Request<()>> for Inner {
         ready(Ok(Response::new(String::new())))
     }
 }
-
-/// A script of one algorithm, with the arguments that limit it like `quota`.
-struct Rival {
-    name: &'static str,
-    quota: &'static str,
-    script: &'static str,
-    arguments: &'static [u64],
-}
-
-const RIVALS: [Rival; 2] = [
-    Rival {
-        name: "token bucket",
-        quota: "1000000/s token-bucket(1000000)",
-        script: GCRA,
-        arguments: &[1_000_000, 1_000_000, 1_000_000, 1],
-    },
-    // So short that most is admitted, and each admission drops what has left.
-    Rival { name: "sliding log", quota: "1000/10ms", script: ZSET, arguments: &[1_000, 10_000, 1] },
-];
 
 /// A hand-written limit: the connection, the script and its arguments.
 #[derive(Clone)]
