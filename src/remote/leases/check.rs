@@ -16,12 +16,12 @@ use super::{
         guarded::{Answered, Guards, Progress, WaitingCheck},
     },
     leases::Leases,
-    stocks::Attempt,
+    stocks::{Attempted, Payment},
     table::RenewalEnd,
 };
 use crate::{
     clock::micros,
-    decision::{Source, StoreReply},
+    decision::StoreReply,
     policy::{Charge, Charges},
     runtime::{TimeLimit, runtime_with_timer},
     store::Request,
@@ -30,8 +30,13 @@ use crate::{
 
 /// The reason why the stocks cannot pay a check.
 enum Unpaid {
-    /// Stocks are too small. Contains the ends of their renewals.
-    Short(RenewalEnds),
+    /// Stocks are too small.
+    Short {
+        /// The ends of their renewals.
+        ends: RenewalEnds,
+        /// The time of the attempt.
+        now: u64,
+    },
     /// A key is not busy.
     Cold,
 }
@@ -51,13 +56,13 @@ impl Leases {
         charges: &mut Charges<'p>,
         limit: Option<Duration>,
     ) -> Progress<WaitingCheck<'p>> {
-        let ends = match self.pay_all(charges, true) {
+        let (ends, now) = match self.pay_all(charges, true) {
             Ok(reply) => return Progress::Decided(Ok(reply)),
             Err(Unpaid::Cold) => return self.stocks.guarded.acquire(charges, limit),
-            Err(Unpaid::Short(ends)) => ends,
+            Err(Unpaid::Short { ends, now }) => (ends, now),
         };
         if ends.is_empty() || !self.may_wait(charges, limit) {
-            return self.ask(charges, limit);
+            return self.ask(charges, now, limit);
         }
         // The deny cache decides without a wait.
         if let Some(cache) = &self.stocks.guarded.deny_cache
@@ -78,24 +83,31 @@ impl Leases {
     /// Returns the reason if the stocks cannot pay all charges. The stocks then have their units again.
     fn pay_all(&self, charges: &[Charge<'_>], is_new: bool) -> Result<StoreReply, Unpaid> {
         let is_alone = charges.len() == 1;
-        let attempts: SmallVec<[Attempt; 1]> =
-            charges.iter().map(|charge| self.pay(charge, is_new && is_alone)).collect();
-        let is_cold = attempts.iter().any(|attempt| matches!(attempt, Attempt::Cold));
+        let mut payment = Payment::new(charges.len());
+        for charge in charges {
+            self.pay(charge, is_new && is_alone, &mut payment);
+        }
+        let is_cold = payment.attempts.iter().any(|it| matches!(it.result, Attempted::Cold));
         if is_new && !is_alone && !is_cold {
-            self.stocks.observe(charges);
+            self.stocks.observe(charges, &payment);
         }
-        let payments = attempts.iter().filter_map(Attempt::payment);
-        if payments.clone().count() < charges.len() {
-            payments.for_each(|payment| self.stocks.undo(payment));
-            if is_cold {
-                return Err(Unpaid::Cold);
-            }
-            let ends = attempts.into_iter().filter_map(Attempt::short).collect::<Option<_>>();
-            return Err(Unpaid::Short(ends.unwrap_or_default()));
+        if payment.reply.charges.len() == charges.len() {
+            telemetry::paid_from_stock();
+            return Ok(payment.reply);
         }
-        telemetry::paid_from_stock();
-        let time = payments.clone().map(|payment| payment.time).max().unwrap_or_default();
-        Ok(StoreReply::new(time, Source::Leased, payments.map(|payment| payment.reply)))
+        self.stocks.undo(&payment);
+        if payment.attempts.iter().any(|it| matches!(it.result, Attempted::Short(_))) {
+            self.start_keeper();
+        }
+        if is_cold {
+            return Err(Unpaid::Cold);
+        }
+        let ends = payment.attempts.into_iter().filter_map(|attempt| match attempt.result {
+            Attempted::Short(end) => Some(end),
+            _ => None,
+        });
+        let ends = ends.collect::<Option<_>>().unwrap_or_default();
+        Err(Unpaid::Short { ends, now: payment.now })
     }
 
     /// Returns whether a check may wait for renewals: the breaker is closed, and the other half of the limit is enough
@@ -128,25 +140,25 @@ impl Leases {
             let have_ended = wait.wait_measured(pin!(ended), delay).await.is_ok();
             ends = match self.pay_all(&charges, false) {
                 Ok(reply) => return (charges, Ok(reply)),
-                Err(Unpaid::Short(ends)) if have_ended && !ends.is_empty() => ends,
+                Err(Unpaid::Short { ends, .. }) if have_ended && !ends.is_empty() => ends,
                 Err(_) => break,
             };
         }
         // A process that was late has half of the time left.
         let rest = limit.map(|limit| limit.saturating_sub(start.elapsed()).max(half));
-        match self.ask(&mut charges, rest) {
+        match self.ask(&mut charges, self.stocks.now(), rest) {
             Progress::Decided(reply) => (charges, reply),
             Progress::Waits(call) => call.await,
         }
     }
 
-    /// Asks the store for charges that the stocks cannot pay.
+    /// Asks the store for charges that the stocks cannot pay. `asked_at` is no later than now.
     fn ask<'p>(
         &self,
         charges: &mut Charges<'p>,
+        asked_at: u64,
         limit: Option<Duration>,
     ) -> Progress<WaitingCheck<'p>> {
-        let asked_at = self.stocks.now();
         match self.stocks.guarded.acquire(charges, limit) {
             Progress::Decided(mut reply) => {
                 self.stocks.record(charges, asked_at, &mut reply);

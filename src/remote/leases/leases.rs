@@ -9,7 +9,7 @@ use super::{
     super::guarded::Guarded,
     keeper::CLOSE_TIMEOUT,
     renewal::Renewal,
-    stocks::{Attempt, Stocks},
+    stocks::{Payment, Stocks},
     table::NewRenewal,
 };
 use crate::{
@@ -44,17 +44,11 @@ impl Leases {
         }
     }
 
-    /// Pays a charge from stock, and starts a renewal if little is left. `is_demand` is false for a charge that does
-    /// not count as demand.
-    pub(super) fn pay(&self, charge: &Charge<'_>, is_demand: bool) -> Attempt {
-        let (attempt, renewal) = self.stocks.pay(charge, self.round_trip(), is_demand);
-        if let Attempt::Short(_) = attempt {
-            self.start_keeper();
-        }
-        if let Some(renewal) = renewal {
+    /// Pays a charge from stock, and starts a renewal if little is left, as [`Stocks::pay`] says.
+    pub(super) fn pay(&self, charge: &Charge<'_>, is_demand: bool, payment: &mut Payment) {
+        if let Some(renewal) = self.stocks.pay(charge, self.round_trip(), is_demand, payment) {
             self.start(*renewal);
         }
-        attempt
     }
 
     /// Returns the time from a request to its reply, in microseconds.
@@ -117,7 +111,7 @@ impl Leases {
     }
 
     /// Starts the keeper, unless it is running. It ends when there are no more stocks.
-    fn start_keeper(&self) {
+    pub(super) fn start_keeper(&self) {
         // The task holds no strong handle while it sleeps, so that the limiter can end.
         self.keeper.start(|| Stocks::keep(Arc::downgrade(&self.stocks)));
     }

@@ -335,20 +335,24 @@ impl Stock {
         self.grants.holds(cost, now)
     }
 
-    /// Returns the time of the store, and the standing of the key for this process: the units that were free at
-    /// the last exchange, and the units of the stock.
-    pub(crate) fn standing(&self, now: u64) -> (Timestamp, Standing) {
-        let Exchange { sent_at, time, standing } = self.exchange;
-        let elapsed = now.saturating_sub(sent_at);
-        let time = Timestamp::from_micros(time.as_micros().saturating_add(elapsed));
+    /// Returns the time of the store.
+    pub(crate) fn time(&self, now: u64) -> Timestamp {
+        let Exchange { sent_at, time, .. } = self.exchange;
+        Timestamp::from_micros(time.as_micros().saturating_add(now.saturating_sub(sent_at)))
+    }
+
+    /// Returns the standing of the key for this process: the units that were free at the last exchange with the store,
+    /// and the units of the stock.
+    pub(crate) fn standing(&self, now: u64) -> Standing {
+        let Exchange { sent_at, standing, .. } = self.exchange;
         let remaining = standing.remaining.saturating_add(self.units_at(now)).min(standing.limit);
-        let elapsed = Duration::from_micros(elapsed);
+        let elapsed = Duration::from_micros(now.saturating_sub(sent_at));
         // Units may have returned since. Their number is not known, so the wait for the next one
         // is the shortest possible.
         let least = standing.next_after.min(Duration::from_micros(1));
         let next_after = standing.next_after.saturating_sub(elapsed).max(least);
         let reset_after = standing.reset_after.saturating_sub(elapsed).max(next_after);
-        (time, Standing { remaining, next_after, reset_after, retry_after: None, ..standing })
+        Standing { remaining, next_after, reset_after, retry_after: None, ..standing }
     }
 
     /// Returns whether the stock lasts until the reply to a renewal arrives, with a margin of half a

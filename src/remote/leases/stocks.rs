@@ -8,6 +8,8 @@ use std::sync::{
     },
 };
 
+use smallvec::SmallVec;
+
 use super::{
     super::{fingerprint::Fingerprint, guarded::Guarded},
     grants::Taken,
@@ -40,32 +42,37 @@ pub(super) struct Stocks {
     pub(super) refunds: tokio::sync::Mutex<()>,
 }
 
-/// A charge that is paid from stock.
-#[derive(Debug)]
+/// A check that is paid from stock, charge by charge.
 pub(super) struct Payment {
+    pub(super) attempts: SmallVec<[Attempt; 3]>,
+    /// The reply to the charges that are paid.
+    pub(super) reply: StoreReply,
+    /// The time of the last attempt.
+    pub(super) now: u64,
+}
+
+/// An attempt to pay a charge from stock.
+pub(super) struct Attempt {
     fingerprint: Fingerprint,
-    taken: Taken,
-    pub(super) time: Timestamp,
-    pub(super) reply: ChargeReply,
+    pub(super) result: Attempted,
 }
 
 /// The result of an attempt to pay a charge from stock.
-pub(super) enum Attempt {
-    Paid(Payment),
+pub(super) enum Attempted {
+    /// The charge is paid with these units.
+    Paid(Taken),
     /// The key is busy, and its stock is too small. Contains the end of the renewal, if one is in flight.
     Short(Option<RenewalEnd>),
     /// The charge cannot be leased, or its key is not busy.
     Cold,
 }
 
-impl Attempt {
-    pub(super) fn payment(&self) -> Option<&Payment> {
-        if let Self::Paid(payment) = self { Some(payment) } else { None }
-    }
-
-    /// Returns the end of the renewal, if any, of a stock that is too small.
-    pub(super) fn short(self) -> Option<Option<RenewalEnd>> {
-        if let Self::Short(end) = self { Some(end) } else { None }
+impl Payment {
+    /// Creates the payment of so many charges.
+    pub(super) fn new(charges: usize) -> Self {
+        let (time, source) = (Timestamp::default(), Source::Leased);
+        let reply = StoreReply { time, source, charges: SmallVec::with_capacity(charges) };
+        Self { attempts: SmallVec::new(), reply, now: 0 }
     }
 }
 
@@ -91,54 +98,70 @@ impl Stocks {
         self.clock.now().as_micros()
     }
 
-    /// Pays a charge from stock. Also returns a renewal to start, if little is left. `round_trip` is the time
-    /// from a request to its reply. `is_demand` is false for a charge that does not count as demand.
+    /// Pays a charge from stock as a part of `payment`. Returns a renewal to start, if little is left. `round_trip` is
+    /// the time from a request to its reply. `is_demand` is false for a charge that does not count as demand.
     pub(super) fn pay(
         &self,
         charge: &Charge<'_>,
         round_trip: u64,
         is_demand: bool,
-    ) -> (Attempt, Option<Box<NewRenewal>>) {
+        payment: &mut Payment,
+    ) -> Option<Box<NewRenewal>> {
+        let Payment { attempts, reply, now } = payment;
         let fingerprint = self.table.fingerprint(charge);
         let mut entries = self.table.lock(fingerprint);
         let Some(entry) = entries.find(fingerprint) else {
             drop(entries);
-            return (self.count(charge, fingerprint), None);
+            *now = self.now();
+            let result = self.count(charge, fingerprint, *now);
+            attempts.push(Attempt { fingerprint, result });
+            return None;
         };
         if entry.stock.quota() != charge.quota() && !self.change_quota(entry, charge) {
-            return (Attempt::Cold, None);
+            attempts.push(Attempt { fingerprint, result: Attempted::Cold });
+            return None;
         }
         let cost = charge.cost();
-        let (taken, now) = self.take(entry, cost);
+        let taken = self.take(entry, cost, now);
         if is_demand {
-            entry.stock.observe(now, cost);
+            entry.stock.observe(*now, cost);
         }
         let unpaid_cost = if taken.is_some() { 0 } else { cost };
-        let request = entry.stock.next_renewal(now, round_trip, unpaid_cost);
+        let request = entry.stock.next_renewal(*now, round_trip, unpaid_cost);
         let renewal = request.map(|request| Box::new(entry.begin_renewal(request)));
-        let Some(taken) = taken else {
-            let is_renewing = entry.stock.is_renewing(now, self.patience);
+        if let Some(taken) = taken {
+            reply.time = reply.time.max(entry.stock.time(*now));
+            reply.charges.push(ChargeReply {
+                verdict: Verdict::Passed,
+                units: cost,
+                standing: entry.stock.standing(*now),
+                mark: taken.mark,
+            });
+            attempts.push(Attempt { fingerprint, result: Attempted::Paid(taken) });
+        } else {
+            let is_renewing = entry.stock.is_renewing(*now, self.patience);
             let end = entry.renewal_end.clone().filter(|_| is_renewing);
-            return (Attempt::Short(end), renewal);
-        };
-        let (time, standing) = entry.stock.standing(now);
-        let reply =
-            ChargeReply { verdict: Verdict::Passed, units: cost, standing, mark: taken.mark };
-        (Attempt::Paid(Payment { fingerprint, taken, time, reply }), renewal)
+            attempts.push(Attempt { fingerprint, result: Attempted::Short(end) });
+        }
+        renewal
     }
 
     /// Counts a check of several charges, all of whose keys are busy, as demand.
-    pub(super) fn observe(&self, charges: &[Charge<'_>]) {
-        let now = self.now();
-        for charge in charges {
-            self.with_stock_of(charge, |entry| entry.stock.observe(now, charge.cost()));
+    pub(super) fn observe(&self, charges: &[Charge<'_>], payment: &Payment) {
+        for (charge, attempt) in charges.iter().zip(&payment.attempts) {
+            let observe = |entry: &mut Entry| entry.stock.observe(payment.now, charge.cost());
+            self.with_stock(attempt.fingerprint, observe);
         }
     }
 
-    /// Puts the units of a denied check into the stock that they were taken from. If their grant has left
+    /// Puts the units of a denied check into the stocks that they were taken from. If their grant has left
     /// the stock meanwhile, they come back by themselves.
     pub(super) fn undo(&self, payment: &Payment) {
-        self.with_stock(payment.fingerprint, |entry| entry.stock.undo(&payment.taken));
+        for Attempt { fingerprint, result } in &payment.attempts {
+            if let Attempted::Paid(taken) = result {
+                self.with_stock(*fingerprint, |entry| entry.stock.undo(taken));
+            }
+        }
     }
 
     /// Records the store's reply to a check that was not paid from stock, and adds the stocks to it as far as its
@@ -159,7 +182,7 @@ impl Stocks {
                 }
                 entry.stock.record(asked_at, *time, reply.standing);
                 if reply.verdict == Verdict::Passed {
-                    reply.standing = entry.stock.standing(asked_at).1;
+                    reply.standing = entry.stock.standing(asked_at);
                 }
             });
         }
@@ -173,7 +196,7 @@ impl Stocks {
             let is_open = entry.stock.quota() == charge.quota()
                 && units > 0
                 && entry.stock.refund(mark, units);
-            let (_, standing) = entry.stock.standing(self.now());
+            let standing = entry.stock.standing(self.now());
             is_open.then_some(ChargeReply { verdict: Verdict::Passed, units, standing, mark })
         });
         refunded.flatten()
@@ -264,25 +287,25 @@ impl Stocks {
         self.with_stock(self.table.fingerprint(charge), act)
     }
 
-    /// Takes units that may be used now. Also returns the time of use.
-    fn take(&self, entry: &mut Entry, cost: u64) -> (Option<Taken>, u64) {
+    /// Takes units that may be used now. Sets `now` to the time of use.
+    fn take(&self, entry: &mut Entry, cost: u64, now: &mut u64) -> Option<Taken> {
         loop {
             let taken = entry.stock.take(cost);
             // The clock is read after the units were taken: this is the time at which they are used.
-            let now = self.now();
+            *now = self.now();
             match taken {
-                Some(late) if !late.is_usable(now) => drop(entry.stock.discard(&late)),
-                taken => return (taken, now),
+                Some(late) if !late.is_usable(*now) => drop(entry.stock.discard(&late)),
+                taken => return taken,
             };
         }
     }
 
     /// Counts a check of a key without a stock.
-    fn count(&self, charge: &Charge<'_>, fingerprint: Fingerprint) -> Attempt {
-        if !self.is_closed() && self.table.observe(fingerprint, charge, self.now()) {
-            Attempt::Short(None)
+    fn count(&self, charge: &Charge<'_>, fingerprint: Fingerprint, now: u64) -> Attempted {
+        if !self.is_closed() && self.table.observe(fingerprint, charge, now) {
+            Attempted::Short(None)
         } else {
-            Attempt::Cold
+            Attempted::Cold
         }
     }
 
