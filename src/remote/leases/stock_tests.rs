@@ -307,7 +307,8 @@ fn the_standing_has_what_is_free_and_the_stock() {
     let mut stock = busy(20, 1_000);
     assert!(renew(&mut stock, 1_000, 10, 1).is_empty());
     stock.take(4).expect("10 units");
-    let (time, standing) = (stock.time(3_000), stock.standing(3_000));
+    let time = stock.time(3_000);
+    let standing = stock.standing(3_000);
     assert_eq!(time.as_micros(), STORE_TIME + 2_000);
     assert_eq!((standing.limit, standing.remaining), (1_000, 706));
     let waits = [3, 898].map(Duration::from_millis);

@@ -68,10 +68,13 @@ pub(super) enum Attempted {
 }
 
 impl Payment {
-    /// Creates the payment of so many charges.
+    /// Creates the payment of a check with this number of charges, none of which is paid yet.
     pub(super) fn new(charges: usize) -> Self {
-        let (time, source) = (Timestamp::default(), Source::Leased);
-        let reply = StoreReply { time, source, charges: SmallVec::with_capacity(charges) };
+        let reply = StoreReply {
+            time: Timestamp::default(),
+            source: Source::Leased,
+            charges: SmallVec::with_capacity(charges),
+        };
         Self { attempts: SmallVec::new(), reply, now: 0 }
     }
 }
@@ -149,8 +152,9 @@ impl Stocks {
     /// Counts a check of several charges, all of whose keys are busy, as demand.
     pub(super) fn observe(&self, charges: &[Charge<'_>], payment: &Payment) {
         for (charge, attempt) in charges.iter().zip(&payment.attempts) {
-            let observe = |entry: &mut Entry| entry.stock.observe(payment.now, charge.cost());
-            self.with_stock(attempt.fingerprint, observe);
+            self.with_stock(attempt.fingerprint, |entry| {
+                entry.stock.observe(payment.now, charge.cost());
+            });
         }
     }
 
