@@ -5,11 +5,11 @@
 -- STATE    read
 -- RETURNS  nothing: answer.lua does
 -- TTL      nothing is written
-local key = KEYS[charge]
+local key = keys[charge]
 -- A charge has 42 bytes, and 82 with the mark of a refund.
 local position = operation == 'g' and charge * 82 - 81 or charge * 42 - 41
 local algorithm, flags, limit, window, parameter, cost, max_cost =
-  parse('<BBddddd', ARGV[2], position)
+  parse('<BBddddd', lines, position)
 
 -- A charge with the key of an earlier one is committed when that one has been written.
 if again and flags % 4 < 2 then return end
@@ -44,7 +44,7 @@ end
 -- The mark of what was spent, by which a refund finds it.
 local mark1, mark2, mark3, spent_limit, spent_window = 0, 0, 0
 if operation == 'g' then
-  mark1, mark2, mark3, spent_limit, spent_window = parse('<ddddd', ARGV[2], position + 42)
+  mark1, mark2, mark3, spent_limit, spent_window = parse('<ddddd', lines, position + 42)
 end
 -- Waits in microseconds, all 0 while the key is untouched.
 local next_after, reset_after, retry_after = 0, 0, 0

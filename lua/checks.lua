@@ -6,12 +6,12 @@
 -- RETURNS  see prelude.lua
 -- TTL      nothing is written
 local first, failure = 1, nil
-while first <= #KEYS do
+while first <= #keys do
   local last, flags, repeated = first - 1, 16, nil
   repeat
     last = last + 1
     -- The second byte of a charge. See charge.lua.
-    if KEYS[2] then flags = string.byte(ARGV[2], operation == 'g' and last * 82 - 80 or last * 42 - 40) end
+    if keys[2] then flags = string.byte(lines, operation == 'g' and last * 82 - 80 or last * 42 - 40) end
     if flags % 4 >= 2 then repeated = repeated or last end
   until flags >= 16
   local admitted, foreign, final = decide(operation, now, first, true, last)
@@ -28,4 +28,4 @@ while first <= #KEYS do
   -- Released units of one key are released together.
   first = (final or last) + 1
 end
-return failure or KEYS[2] and table.concat(reply) or reply[1]
+return failure or keys[2] and table.concat(reply) or reply[1]

@@ -13,9 +13,9 @@
 --          charge may have that time
 if operation == 'g' and algorithm == 1 and parameter == 1 and charge == last and answering and not block_header then
   local sub, floor, final = string.sub, math.floor, charge
-  local quota = sub(ARGV[2], position, position + 25)
+  local quota = sub(lines, position, position + 25)
   -- A line has 82 bytes.
-  while KEYS[final + 1] == key and sub(ARGV[2], final * 82 + 1, final * 82 + 26) == quota do
+  while keys[final + 1] == key and sub(lines, final * 82 + 1, final * 82 + 26) == quota do
     final = final + 1
   end
   local is_short = #state % 10 == 3 and #state > 23
@@ -36,7 +36,7 @@ if operation == 'g' and algorithm == 1 and parameter == 1 and charge == last and
   -- The marks of the lines, and the first record among them.
   local marks, low = {}, tail
   for line = charge, fits and final or 0 do
-    local mark = parse('<d', ARGV[2], line * 82 - 39)
+    local mark = parse('<d', lines, line * 82 - 39)
     marks[line] = mark
     if mark >= head and mark < low then low = mark end
   end
@@ -76,7 +76,7 @@ if operation == 'g' and algorithm == 1 and parameter == 1 and charge == last and
         local counts = seen - nearest(numbers[index * 2 + 1], known) < window
         local gone = released[index] or 0
         local left, most = (numbers[index * 2 + 2] - before) % 4294967296 - gone,
-          parse('<d', ARGV[2], line * 82 - 55)
+          parse('<d', lines, line * 82 - 55)
         units = counts and (left < most and left or most) or 0
         taken[line], released[index], all = units, gone + units, all + units
       end

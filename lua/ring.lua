@@ -22,11 +22,11 @@ if in_ring then
     last_time, last_total, head_time, head_total = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
   local is_short = #state % 10 == 3
   if is_short and #state > 23 then
-    known, state_window, head, start = parse(short_header, state)
-    head_time, head_total = parse('<I6I4', state, 24)
-    tail, before_last = head + (#state - 23) / 10, start
-    last_time, last_total = parse('<I6I4', state, #state - 9)
-    if tail > head + 1 then before_last = parse('<I4', state, #state - 13) end
+    known, state_window, head, start, head_time, head_total = parse('<I7I6I6I4I6I4', state)
+    tail, before_last, last_time, last_total = head + (#state - 23) / 10, start, head_time, head_total
+    if #state > 33 then
+      before_last, last_time, last_total = parse('<I4I6I4', state, #state - 13)
+    end
     -- No charge is later than the newest record.
     last_time = known + (last_time - known) % 281474976710656
     head_time = nearest(head_time, known)
@@ -287,9 +287,9 @@ if in_ring then
         tail = tail + 1
       end
       mark1 = tail - 1
-      local oldest = floor(head / 8)
+      local oldest = (head - head % 8) / 8
       -- The number of blocks in the ring.
-      local count = floor(mark1 / 8) - oldest
+      local count = (mark1 - mark1 % 8) / 8 - oldest
       if moved and count > 0 or flush and (count > places or places > 8 and count < places / 4) then
         -- The ring grows by small steps, to hold little in reserve, and shrinks after a burst.
         local all = moved or ''
@@ -317,16 +317,16 @@ if in_ring then
       if tail == head + 1 then first_time, first_total = stamp, total end
       first, used = head, (last_total - base) % 4294967296
       local spare, renew = until_ms * 1000 - stamp - window, false
-      if spare <= 0 or spare > window / 8 + 2000 then
+      if not is_short and (spare <= 0 or spare > window / 8 + 2000) then
         until_ms, renew = floor((stamp + window + window / 8) / 1000) + 2, true
       end
-      local record = pack('<I6I4', stamp % 281474976710656, relative)
+      local bits = stamp % 281474976710656
       if is_short then
-        header = pack(short_header, known, state_window, head, start) .. kept .. record
+        header = pack('<I7I6I6I4c0I6I4', known, state_window, head, start, kept, bits, relative)
       else
         header = pack(long_header, known, state_window, old_life, old_end, start, head, tail, places,
           until_ms, before_last, last_time, last_total, first_time, first_total)
-          .. newest_block .. record
+          .. newest_block .. pack('<I6I4', bits, relative)
       end
       if is_short or places == 0 then
         written, expires = header, is_short and stamp + window or until_ms * 1000
@@ -337,7 +337,7 @@ if in_ring then
         expires, ring_at = until_ms * 1000, ring
       else
         -- The header comes last: until it is written, nothing is charged.
-        if ARGV[3] then
+        if test_time then
           call('PEXPIRE', key, '86400000')
         elseif renew and block_header then
           -- The header of the block says when the state expires.

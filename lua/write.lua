@@ -15,7 +15,7 @@ elseif written then
     local end_ = parse('<I7', written, 8)
     if expires < end_ then expires = end_ end
   end
-  if ARGV[3] then
+  if test_time then
     call('SET', key, written, 'PX', '86400000')
   else
     call('SET', key, written, 'PXAT', string.format('%d', (expires - expires % 1000) / 1000 + 1))

@@ -146,6 +146,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_has_the_known_digest() {
-        assert_eq!(*SHA, "ba99c0679a4a015e1614fa52452144136f54aea5");
+        assert_eq!(*SHA, "6968857bea61c213de2e45714f18a6dcea117faa");
     }
 }
