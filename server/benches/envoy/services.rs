@@ -24,7 +24,7 @@ use plimsoll_server::{Server, settings::Flags};
 use plimsoll_testing::servers::{Server as Redis, directory, free_port};
 use prost::Message;
 use redis::{Script, aio::MultiplexedConnection};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tonic::{Request, Response, Status, transport};
 
@@ -171,15 +171,53 @@ async fn serve_whole(role: &str, address: SocketAddr, redis: &str) {
     Server::new(settings).await.expect("it starts").run().await.expect("it runs");
 }
 
+/// A check, in the form of the HTTP API.
+#[derive(Deserialize)]
+struct Check {
+    charges: Vec<Asked>,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    policy: String,
+    key: String,
+}
+
+/// The answer to a check, in the form of the HTTP API.
+#[derive(Serialize)]
+struct Checked {
+    allowed: bool,
+    source: &'static str,
+    charges: Vec<Charged>,
+}
+
+#[derive(Serialize)]
+struct Charged {
+    policy: String,
+    outcome: &'static str,
+    quota: &'static str,
+    granted: u64,
+    limit: u64,
+    remaining: u64,
+    next_after: f64,
+    reset_after: f64,
+    retry_after: Option<f64>,
+}
+
 /// Answers as the service does, and decides nothing.
-async fn check(Json(body): Json<Value>) -> Json<Value> {
-    let policy = &body["charges"][0]["policy"];
-    let charge = json!({
-        "policy": policy, "outcome": "allowed", "quota": "1000000000/s token-bucket(1000000000)",
-        "granted": 1, "limit": 1_000_000_000, "remaining": 999_999_999, "next_after": 0.0,
-        "reset_after": 0.0, "retry_after": null,
+async fn check(Json(body): Json<Check>) -> Json<Checked> {
+    let charges = body.charges.into_iter().map(|asked| Charged {
+        policy: asked.policy,
+        outcome: "allowed",
+        quota: "1000000000/s token-bucket(1000000000)",
+        granted: 1,
+        limit: 1_000_000_000,
+        remaining: 1_000_000_000 - asked.key.len() as u64,
+        next_after: 0.0,
+        reset_after: 0.0,
+        retry_after: None,
     });
-    Json(json!({ "allowed": true, "source": "local", "charges": [charge] }))
+    Json(Checked { allowed: true, source: "local", charges: charges.collect() })
 }
 
 /// A service that admits all requests at once.
