@@ -1,6 +1,7 @@
 //! The requests of a connection over HTTP/2, which the task of the connection answers itself.
 //!
 //! With a task for each request, an answer would wake the task of its connection, often on another thread.
+//! A request that panics ends its connection.
 
 use std::{
     pin::Pin,
