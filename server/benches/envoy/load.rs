@@ -10,18 +10,47 @@ pub(crate) fn seconds() -> u32 {
     variable.map_or(2, |seconds| seconds.parse().expect("a number of seconds"))
 }
 
-/// Returns the requests per second of gRPC calls with a body, and their number.
-pub(crate) fn h2load(port: u16, body: &Path) -> (f64, f64) {
-    let url = format!(
-        "http://127.0.0.1:{port}/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
-    );
-    let output = Command::new("h2load")
-        .arg(format!("--duration={}", seconds()))
-        .args(["--clients=4", "--max-concurrent-streams=32", "--threads=1"])
-        .args(["--header=content-type: application/grpc", "--header=te: trailers"])
+/// The load on a service.
+#[derive(Clone, Copy)]
+pub(crate) enum Load {
+    /// 4 connections of 32 calls each, as many as the service answers.
+    Calls,
+    /// Calls at a fixed rate, over 4 connections.
+    CallsPerSecond(usize),
+    /// Checks over 32 connections of HTTP/1, as many as the service answers.
+    Checks,
+}
+
+/// Returns the requests per second with a body, and their number.
+pub(crate) fn h2load(load: Load, port: u16, body: &Path) -> (f64, f64) {
+    let path = match load {
+        Load::Calls | Load::CallsPerSecond(_) => {
+            "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+        }
+        Load::Checks => "v1/check",
+    };
+    let mut command = Command::new("h2load");
+    command.arg(format!("--duration={}", seconds())).arg("--threads=1");
+    let header = match load {
+        Load::Calls => {
+            command.args(["--clients=4", "--max-concurrent-streams=32", "--header=te: trailers"]);
+            "--header=content-type: application/grpc"
+        }
+        Load::CallsPerSecond(rate) => {
+            command.args(["--clients=4", "--max-concurrent-streams=32", "--header=te: trailers"]);
+            command.arg(format!("--rps={}", rate / 4));
+            "--header=content-type: application/grpc"
+        }
+        Load::Checks => {
+            command.args(["--h1", "--clients=32"]);
+            "--header=content-type: application/json"
+        }
+    };
+    let output = command
+        .arg(header)
         .arg("--data")
         .arg(body)
-        .arg(url)
+        .arg(format!("http://127.0.0.1:{port}/{path}"))
         .output()
         .expect("h2load is installed");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

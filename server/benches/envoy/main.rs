@@ -1,6 +1,6 @@
-//! Decisions per second of the gRPC service over Redis, against a bare service of tonic and against a service that
-//! sends one EVALSHA per call, with the processor time that each service takes for a decision; and the time that the
-//! service adds to a request through Envoy.
+//! Decisions of the service, with the processor time of each: over gRPC beside a bare service of tonic and beside a
+//! service that sends one EVALSHA per call, over HTTP beside a bare service of axum; and the time that the service adds to
+//! a request through Envoy.
 //!
 //! `cargo bench -p plimsoll-server --bench envoy` prints the tables. The services run in processes of their own,
 //! in turns, and the figures are medians of the rounds. It needs redis-server, h2load, and Envoy from
@@ -12,17 +12,19 @@ mod load;
 mod proxy;
 mod services;
 
-use std::{env, fs, process::Command};
+use std::{env, fs, path::Path, process::Command};
 
 use plimsoll_testing::servers::{Server, directory, free_port};
 
 use self::{
-    load::{CONNECTIONS, REQUESTS_PER_SECOND, at_fixed_rate, h2load, median},
+    load::{CONNECTIONS, Load, REQUESTS_PER_SECOND, at_fixed_rate, h2load, median},
     proxy::Proxy,
     services::{Process, ROLE},
 };
 
 const ROUNDS: usize = 7;
+/// Calls per second, far below what the services can do.
+const RATE: usize = 4_000;
 
 fn main() {
     if let Ok(role) = env::var(ROLE) {
@@ -34,28 +36,40 @@ fn main() {
 }
 
 fn decisions(redis: &Server) {
-    let roles = ["bare", "evalsha", "memory", "not leased", "leased"];
-    let services: Vec<_> = roles.iter().map(|role| Process::start(role, redis)).collect();
+    let grpc = ["bare", "evalsha", "memory", "not leased", "leased"];
     let body = directory().join("request");
     fs::write(&body, services::framed_request()).expect("a file");
+    let services = grpc.map(|role| Process::start(role, redis));
     // Each service answers rightly before it is measured.
-    services.iter().for_each(|it| it.assert_admits());
+    services.iter().for_each(Process::assert_admits);
+    println!("decisions over gRPC, h2load, 4 connections of 32 streams, {ROUNDS} rounds");
+    measure(&grpc, &services, Load::Calls, &body);
+    println!("\ndecisions over gRPC, h2load, {RATE} a second on 4 connections, {ROUNDS} rounds");
+    measure(&grpc, &services, Load::CallsPerSecond(RATE), &body);
+    drop(services);
+    let http = ["bare HTTP", "memory HTTP", "not leased HTTP"];
+    let body = directory().join("check");
+    fs::write(&body, services::CHECK).expect("a file");
+    let services = http.map(|role| Process::start(role, redis));
+    println!("\ndecisions over HTTP, h2load, 32 connections of HTTP/1, {ROUNDS} rounds");
+    measure(&http, &services, Load::Checks, &body);
+}
+
+/// Prints the table of services that take turns under a load.
+fn measure(roles: &[&str], services: &[Process], load: Load, body: &Path) {
     let (mut rates, mut costs) = (vec![Vec::new(); roles.len()], vec![Vec::new(); roles.len()]);
     for round in 0..=ROUNDS {
         for ((service, rates), costs) in services.iter().zip(&mut rates).zip(&mut costs) {
-            let before = service.ticks();
-            let (rate, count) = h2load(service.port, &body);
+            let before = service.cpu_micros();
+            let (rate, count) = h2load(load, service.port, body);
             if round > 0 {
                 rates.push(rate);
-                costs.push((service.ticks() - before) * 10_000.0 / count);
+                costs.push((service.cpu_micros() - before) / count);
             }
         }
     }
-    println!("decisions per second, h2load, 4 connections of 32 streams, {ROUNDS} rounds");
-    println!(
-        "| service | per second | x bare | lowest to highest | x EVALSHA | lowest to highest | processor time |"
-    );
-    println!("|---|---|---|---|---|---|---|");
+    println!("| service | per second | x bare | lowest to highest | x EVALSHA | processor time |");
+    println!("|---|---|---|---|---|---|");
     for ((role, of_role), costs) in roles.iter().zip(&rates).zip(&costs) {
         let to = |other: usize| {
             let mut ratios: Vec<_> =
@@ -63,16 +77,15 @@ fn decisions(redis: &Server) {
             ratios.sort_by(f64::total_cmp);
             ratios
         };
-        let (bare, evalsha) = (to(0), to(1));
+        let bare = to(0);
+        let evalsha = roles.iter().position(|it| *it == "evalsha");
         println!(
-            "| {role} | {:.0} | {:.2} | {:.2} to {:.2} | {:.2} | {:.2} to {:.2} | {:.1} us |",
+            "| {role} | {:.0} | {:.2} | {:.2} to {:.2} | {} | {:.1} us |",
             median(of_role),
             median(&bare),
             bare[0],
             bare[bare.len() - 1],
-            median(&evalsha),
-            evalsha[0],
-            evalsha[evalsha.len() - 1],
+            evalsha.map_or(String::new(), |it| format!("{:.2}", median(&to(it)))),
             median(costs)
         );
     }

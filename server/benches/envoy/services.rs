@@ -2,12 +2,15 @@
 
 use std::{
     env,
-    net::{Ipv4Addr, TcpStream},
+    ffi::OsString,
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     process::{Child, Command, Stdio},
     thread::sleep,
     time::Duration,
 };
 
+use axum::{Json, routing::post};
 use envoy_types::pb::envoy::{
     extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
     service::ratelimit::v3::{
@@ -17,12 +20,12 @@ use envoy_types::pb::envoy::{
         rate_limit_service_server::{RateLimitService, RateLimitServiceServer},
     },
 };
-use plimsoll::{Limiter, RedisStore};
-use plimsoll_control::{Offenders, Registry};
-use plimsoll_server::envoy::{Envoy, EnvoyConfig, EnvoyOptions};
-use plimsoll_testing::servers::{Server, free_port};
+use plimsoll_server::{Server, settings::Flags};
+use plimsoll_testing::servers::{Server as Redis, directory, free_port};
 use prost::Message;
 use redis::{Script, aio::MultiplexedConnection};
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
 use tonic::{Request, Response, Status, transport};
 
 /// The environment variables that say a process its role, its port, and the URL of Redis.
@@ -45,13 +48,14 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(role: &str, redis: &Server) -> Self {
+    pub(crate) fn start(role: &str, redis: &Redis) -> Self {
         let port = free_port();
         let child = Command::new(env::current_exe().expect("this program"))
             .env(ROLE, role)
             .env(PORT, port.to_string())
             .env(REDIS, redis.url())
             .stdin(Stdio::null())
+            .stdout(Stdio::null())
             .spawn()
             .expect("a process");
         // A process that does not start ends with this.
@@ -65,12 +69,14 @@ impl Process {
         panic!("{role} does not start");
     }
 
-    /// Returns the processor time that the process has used, in ticks of 10 ms.
-    pub(crate) fn ticks(&self) -> f64 {
-        let path = format!("/proc/{}/stat", self.child.id());
-        let stat = std::fs::read_to_string(path).expect("it runs");
-        let fields = stat.rsplit_once(')').expect("a name").1.split_whitespace();
-        fields.skip(11).take(2).map(|it| it.parse::<f64>().expect("a number")).sum()
+    /// Returns the processor time that the process has used, in microseconds.
+    pub(crate) fn cpu_micros(&self) -> f64 {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
+        let nanos = tasks.filter_map(|task| {
+            let statistics = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            statistics.split(' ').next()?.parse::<f64>().ok()
+        });
+        nanos.sum::<f64>() / 1e3
     }
 
     pub(crate) fn assert_admits(&self) {
@@ -112,6 +118,9 @@ pub(crate) fn framed_request() -> Vec<u8> {
     body
 }
 
+/// The body of a check over HTTP.
+pub(crate) const CHECK: &str = r#"{"charges":[{"policy":"user","key":"alice"}]}"#;
+
 pub(crate) fn serve(role: &str) {
     let variable = |name: &str| env::var(name).expect("a variable of the benchmark");
     let address = format!("127.0.0.1:{}", variable(PORT)).parse().expect("an address");
@@ -126,26 +135,89 @@ pub(crate) fn serve(role: &str) {
                 let script = Script::new(COUNT);
                 server.add_service(RateLimitServiceServer::new(EvalSha { connection, script }))
             }
-            role => {
-                let quota = match role {
-                    "leased" => "quota: 1000000000/min token-bucket(1000000000) leased(500ms)",
-                    _ => "unit: minute, requests_per_unit: 2000000000",
-                };
-                let limits = LIMITS.replace("QUOTA", quota);
-                let options = EnvoyOptions::default();
-                let config = EnvoyConfig::from_text("bench.yaml", &limits, options);
-                let limiter = match role {
-                    "memory" => Limiter::in_memory(),
-                    _ => Limiter::new(RedisStore::connect(redis.as_str()).await.expect("Redis")),
-                };
-                let config = config.expect("a configuration");
-                let registry = Registry::default();
-                let envoy = Envoy::new(config, limiter, registry, Offenders::new(1_000));
-                server.add_service(envoy.expect("new policies").grpc())
+            "bare HTTP" => {
+                let listener = TcpListener::bind(address).await.expect("a port");
+                let router = axum::Router::new().route("/v1/check", post(check));
+                return axum::serve(listener, router).await.expect("a port");
             }
+            role => return serve_whole(role, address, &redis).await,
         };
         router.serve(address).await.expect("a port");
     });
+}
+
+/// Runs the service as `plimsoll-server` does. The role "HTTP" serves the HTTP API, and the others gRPC.
+async fn serve_whole(role: &str, address: SocketAddr, redis: &str) {
+    let folder = directory();
+    let quota = match role {
+        "leased" => "quota: 1000000000/min token-bucket(1000000000) leased(500ms)",
+        _ => "unit: minute, requests_per_unit: 2000000000",
+    };
+    let limits = folder.join("bench.yaml");
+    fs::write(&limits, LIMITS.replace("QUOTA", quota)).expect("a file");
+    let config = folder.join("limits.toml");
+    fs::write(&config, "policies.user = \"1000000000/s token-bucket(1000000000)\"")
+        .expect("a file");
+    let address = address.to_string();
+    let (http, grpc) = if role.ends_with("HTTP") { (&*address, "off") } else { ("off", &*address) };
+    let mut flags = vec!["plimsoll-server", "--http", http, "--grpc", grpc, "--admin", "off"];
+    let files = [&limits, &config].map(|it| it.to_str().expect("UTF-8"));
+    flags.extend(["--envoy-config", files[0], "--config", files[1]]);
+    if !role.starts_with("memory") {
+        flags.extend(["--redis", redis]);
+    }
+    let flags = Flags::parse_from(flags.iter().map(OsString::from)).expect("flags");
+    let settings = flags.settings().expect("settings");
+    Server::new(settings).await.expect("it starts").run().await.expect("it runs");
+}
+
+/// A check, in the form of the HTTP API.
+#[derive(Deserialize)]
+struct Check {
+    charges: Vec<Asked>,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    policy: String,
+    key: String,
+}
+
+/// The answer to a check, in the form of the HTTP API.
+#[derive(Serialize)]
+struct Checked {
+    allowed: bool,
+    source: &'static str,
+    charges: Vec<Charged>,
+}
+
+#[derive(Serialize)]
+struct Charged {
+    policy: String,
+    outcome: &'static str,
+    quota: &'static str,
+    granted: u64,
+    limit: u64,
+    remaining: u64,
+    next_after: f64,
+    reset_after: f64,
+    retry_after: Option<f64>,
+}
+
+/// Answers as the service does, and decides nothing.
+async fn check(Json(body): Json<Check>) -> Json<Checked> {
+    let charges = body.charges.into_iter().map(|asked| Charged {
+        policy: asked.policy,
+        outcome: "allowed",
+        quota: "1000000000/s token-bucket(1000000000)",
+        granted: 1,
+        limit: 1_000_000_000,
+        remaining: 1_000_000_000 - asked.key.len() as u64,
+        next_after: 0.0,
+        reset_after: 0.0,
+        retry_after: None,
+    });
+    Json(Checked { allowed: true, source: "local", charges: charges.collect() })
 }
 
 /// A service that admits all requests at once.

@@ -1,9 +1,10 @@
 //! One connection, from its first byte to its end.
 
-use std::{pin::pin, time::Duration};
+use std::{future::poll_fn, pin::pin, time::Duration};
 
+use hyper::service::service_fn;
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::conn::auto::Builder,
 };
 use tokio::{
@@ -11,7 +12,11 @@ use tokio::{
     time::{sleep, sleep_until, timeout},
 };
 
-use super::{phase::Phase, service::ConnectionService};
+use super::{
+    phase::Phase,
+    service::ConnectionService,
+    streams::{Begun, Streams},
+};
 use crate::{random, settings::Bounds};
 
 /// The most requests in flight on a connection of HTTP/2. Envoy opens another connection for more.
@@ -29,9 +34,9 @@ const LAST_WRITE: Duration = Duration::from_secs(1);
 /// The interval of the pings that find clients that are gone.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Returns the configuration of connections.
-pub(super) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
+/// Returns the configuration of a connection that begins its streams with `begun`.
+fn builder(bounds: &Bounds, begun: Begun) -> Builder<Begun> {
+    let mut builder = Builder::new(begun);
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -49,17 +54,16 @@ pub(super) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
 }
 
 /// Serves a connection until it ends.
-pub(super) async fn serve(
-    builder: Builder<TokioExecutor>,
-    stream: TcpStream,
-    service: ConnectionService,
-    bounds: Bounds,
-) {
+pub(super) async fn serve(stream: TcpStream, service: ConnectionService, bounds: Bounds) {
     // Answers are small, and each is awaited.
     let _ = stream.set_nodelay(true);
     let usage = service.usage.clone();
     let phases = service.phases.clone();
     let ends_at = service.ends_at;
+    let begun = Begun::default();
+    let mut streams = Streams::new(begun.clone());
+    let builder = builder(&bounds, begun);
+    let service = service_fn(move |request| service.clone().answer(request));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let first_request = bounds.head_timeout.min(bounds.idle_timeout);
     let end = async {
@@ -76,7 +80,7 @@ pub(super) async fn serve(
         }
     };
     tokio::select! {
-        _ = connection.as_mut() => return,
+        _ = poll_fn(|cx| streams.poll(connection.as_mut(), cx)) => return,
         () = end => {}
     }
     // Over HTTP/2, a GOAWAY says which requests are not answered any more (RFC 9113, section 6.8), and those before are
@@ -84,7 +88,7 @@ pub(super) async fn serve(
     connection.as_mut().graceful_shutdown();
     let ended = async {
         tokio::select! {
-            _ = connection => {}
+            _ = poll_fn(|cx| streams.poll(connection.as_mut(), cx)) => {}
             // All is answered, and the client does not take it.
             () = usage.unused(LAST_WRITE, LAST_WRITE) => {}
         }

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{
-    connection::{age, builder, serve},
+    connection::{age, serve},
     phase::{Phase, Phases},
     service::{ConnectionService, TooSlow},
     usage::Usage,
@@ -54,7 +54,6 @@ impl Listener {
         bounds: Bounds,
         phases: Phases,
     ) {
-        let builder = builder(&bounds);
         let permits = Arc::new(Semaphore::new(bounds.max_connections));
         let open = metrics::gauge!("plimsoll_server_connections", "listener" => self.name);
         let accepted = metrics::counter!("plimsoll_server_accepted_connections_total", "listener" => self.name);
@@ -71,7 +70,7 @@ impl Listener {
                         ends_at: Instant::now() + age(bounds.max_connection_age),
                         request_timeout: bounds.request_timeout,
                     };
-                    let served = serve(builder.clone(), stream, service, bounds);
+                    let served = serve(stream, service, bounds);
                     let open = open.clone();
                     accepted.increment(1);
                     open.increment(1.0);

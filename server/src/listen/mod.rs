@@ -10,6 +10,7 @@ mod connection;
 mod listener;
 mod phase;
 mod service;
+mod streams;
 mod usage;
 
 pub(crate) use self::{
