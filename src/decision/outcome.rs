@@ -172,8 +172,8 @@ impl<'a> Outcomes<'a> {
         self.is_admitted
     }
 
-    /// Returns the first outcome that binds: of an admitted check the one with the fewest units left, of a denied
-    /// check the refused one with the longest wait. Shadows and trials do not count.
+    /// Returns the first outcome that binds: the refused charge with the longest wait in a denied check, the charge with
+    /// the fewest units left in an admitted check. Shadows and trials do not count.
     pub(crate) fn binding(self) -> Option<Outcome<'a>> {
         let live = self.filter(|outcome| outcome.charge().is_live());
         if self.is_admitted {

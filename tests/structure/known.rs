@@ -3,6 +3,10 @@
 /// Files below 40 lines of code, each with its cause.
 pub(crate) const SMALL: &[(&str, &str)] = &[
     ("decision/standing", "what an algorithm reports on a key, which stands below the algorithms"),
+    (
+        "decision/charge_reply",
+        "the reply of an algorithm to a charge, which stands below the algorithms",
+    ),
     ("policy/on_failure", "a public type, and what follows from it for a check"),
     ("algorithm/math", "the exact arithmetic of all algorithms"),
     ("guide", "the pages of the guide"),

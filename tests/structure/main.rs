@@ -18,6 +18,7 @@ use std::{
 const ROWS: &[&[&str]] = &[
     &["error", "random", "sync", "clock", "key"],
     &["decision/standing"],
+    &["decision/charge_reply"],
     &["quota"],
     &["algorithm"],
     &["policy"],
