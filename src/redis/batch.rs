@@ -372,12 +372,12 @@ impl CallInFlight {
         let Some(result) = result else { return };
         let mut replies = result.map(CallReply::into_iter);
         for (check, caller) in checks.into_iter().zip(callers) {
-            let undecided = |failure| Err(Box::new(UndecidedCheck { check, failure }));
-            let outcome = match &mut replies {
-                Ok(replies) => replies.next().flatten().map_or_else(|| undecided(None), Ok),
-                Err(failure) if failure.may_spare_single_checks() => undecided(None),
-                Err(failure) => undecided(Some(failure.clone())),
+            let reply = match &mut replies {
+                Ok(replies) => replies.next().flatten().ok_or(None),
+                Err(failure) if failure.may_spare_single_checks() => Err(None),
+                Err(failure) => Err(Some(failure.clone())),
             };
+            let outcome = reply.map_err(|failure| Box::new(UndecidedCheck { check, failure }));
             // A check that was dropped does not need its outcome.
             let _ = caller.outcome.send(outcome);
         }
