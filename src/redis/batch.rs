@@ -34,8 +34,8 @@ use super::{
 use crate::{
     clock::Clock,
     decision::StoreReply,
-    error::Error,
-    runtime::{SchedulingDelay, TimeLimit},
+    error::{Effect, Error},
+    runtime::{Elapsed, SchedulingDelay, TimeLimit},
     sync::Mutex,
 };
 
@@ -81,11 +81,10 @@ pub(super) struct CallOptions {
     pub(super) deadline: Option<TimeLimit>,
 }
 
-/// The first step of a check.
-enum Start<'a> {
-    /// It is sent at once.
-    Alone(CallInFlight),
-    Queued(QueuedCheck<'a>),
+/// A check that was queued and has failed.
+pub(super) struct FailedCheck {
+    pub(super) check: WireCheck,
+    pub(super) failure: Failure,
 }
 
 impl Batcher {
@@ -116,7 +115,7 @@ impl Batcher {
     }
 
     /// Runs the script for the charges of one slot, or fails at the deadline. The timer of the deadline is the
-    /// only one of the request.
+    /// only one of the request. A check to acquire waits for a batch if a call is in flight.
     ///
     /// # Errors
     ///
@@ -125,23 +124,109 @@ impl Batcher {
         &self,
         slot: u16,
         check: &mut WireCheck,
-        CallOptions { operation, deadline }: CallOptions,
+        options: CallOptions,
     ) -> Result<StoreReply, Failure> {
-        let sent_flag = SentFlag::new(deadline);
-        let in_time = {
-            let mut reply = pin!(self.run(slot, operation, check, &sent_flag));
-            match deadline {
-                Some(deadline) => {
-                    deadline.wait_measured(reply.as_mut(), self.scheduling_delay()).await
-                }
-                None => match before(pin!(sleep(LOOK_AGAIN_AFTER)), reply.as_mut()).await {
-                    Some(result) => Ok(result),
-                    None => Ok(reply.await),
-                },
+        let Some(queued) = self.try_queue(slot, check, options) else {
+            return self.call_alone(slot, check, options).await;
+        };
+        self.finish_queued(queued, options).await.map_err(|failed| {
+            let FailedCheck { check: returned, failure } = *failed;
+            *check = returned;
+            failure
+        })
+    }
+
+    /// Moves a check to acquire into the queue if a call is in flight in its slot. Otherwise the check has to be
+    /// [called](Self::run_by_deadline) alone.
+    pub(super) fn try_queue(
+        &self,
+        slot: u16,
+        check: &mut WireCheck,
+        CallOptions { operation, deadline }: CallOptions,
+    ) -> Option<QueuedCheck> {
+        if !self.0.is_batching || operation != Operation::Acquire {
+            return None;
+        }
+        let mut queues = self.0.queues.lock();
+        let Queues { by_slot, next_id } = &mut *queues;
+        let queue = by_slot.get_mut(&slot)?;
+        let (sender, outcome) = oneshot::channel();
+        let id = *next_id;
+        *next_id += 1;
+        queue.push(mem::take(check), Caller { id, outcome: sender });
+        let is_due = queue.is_due(deadline.map_or_else(Instant::now, TimeLimit::start));
+        drop(queues);
+        if is_due {
+            self.begin_batch(slot);
+        }
+        let batcher = self.clone();
+        Some(QueuedCheck { batcher, slot, id, outcome, has_looked: true, has_ended: false })
+    }
+
+    /// Waits for the outcome of a check in the queue. A check that its batch could not decide is called alone.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the call fails, or its reply is not valid.
+    pub(super) async fn finish_queued(
+        &self,
+        mut queued: QueuedCheck,
+        options: CallOptions,
+    ) -> Result<StoreReply, Box<FailedCheck>> {
+        let Ok(outcome) = self.in_time(Pin::new(&mut queued), options.deadline).await else {
+            let failure = Failure::TimedOut(queued.leave());
+            return Err(Box::new(FailedCheck { check: WireCheck::default(), failure }));
+        };
+        let mut undecided = match outcome {
+            Ok(Ok(reply)) => return Ok(reply),
+            Ok(Err(undecided)) => undecided,
+            Err(failure) => {
+                return Err(Box::new(FailedCheck { check: WireCheck::default(), failure }));
             }
         };
+        if let Some(failure) = undecided.failure {
+            return Err(Box::new(FailedCheck { check: undecided.check, failure }));
+        }
+        // In a box, because this is rare, and many futures wait in the queue.
+        let result = Box::pin(self.call_alone(queued.slot, &undecided.check, options)).await;
+        result.map_err(|failure| {
+            Box::new(FailedCheck { check: mem::take(&mut undecided.check), failure })
+        })
+    }
+
+    /// Runs the script for one request, or fails at the deadline.
+    async fn call_alone(
+        &self,
+        slot: u16,
+        check: &WireCheck,
+        CallOptions { operation, deadline }: CallOptions,
+    ) -> Result<StoreReply, Failure> {
+        let in_flight = self.begin_alone(slot, operation);
+        let sent_flag = SentFlag::new(deadline);
+        let in_time = {
+            let reply = pin!(self.call(slot, operation, slice::from_ref(check), &sent_flag));
+            self.in_time(reply, deadline).await
+        };
+        drop(in_flight);
         // The call has been dropped, so a request that has not been sent is never sent.
-        in_time.unwrap_or_else(|_| Err(Failure::TimedOut(sent_flag.effect())))
+        let result = in_time.unwrap_or_else(|_| Err(Failure::TimedOut(sent_flag.effect())));
+        result?.pop().flatten().ok_or(Failure::NotOurs)
+    }
+
+    /// Waits for a call or a check in the queue until the deadline. Without one, the future is polled again after a
+    /// while, so that a check looks at its queue.
+    async fn in_time<F: Future>(
+        &self,
+        mut future: Pin<&mut F>,
+        deadline: Option<TimeLimit>,
+    ) -> Result<F::Output, Elapsed> {
+        if let Some(deadline) = deadline {
+            return deadline.wait_measured(future, self.scheduling_delay()).await;
+        }
+        match before(pin!(sleep(LOOK_AGAIN_AFTER)), future.as_mut()).await {
+            Some(output) => Ok(output),
+            None => Ok(future.await),
+        }
     }
 
     /// Returns the error of a call for the charges of one slot.
@@ -152,33 +237,6 @@ impl Batcher {
             Some(policies) => error.with_note(&format!("the policy of the key is {policies}")),
             None => error,
         }
-    }
-
-    /// Runs the script for one check. A check to acquire may share its call with others, and is in the queue
-    /// meanwhile.
-    async fn run(
-        &self,
-        slot: u16,
-        operation: Operation,
-        check: &mut WireCheck,
-        sent_flag: &SentFlag,
-    ) -> Result<StoreReply, Failure> {
-        let mut in_flight = None;
-        if self.0.is_batching && operation == Operation::Acquire {
-            match self.start(slot, check, sent_flag) {
-                Start::Alone(call) => in_flight = Some(call),
-                Start::Queued(queued) => {
-                    let outcome = queued.await?;
-                    *check = outcome.check;
-                    if let Some(result) = outcome.result {
-                        return result;
-                    }
-                }
-            }
-        }
-        let result = self.call(slot, operation, slice::from_ref(check), sent_flag).await;
-        drop(in_flight);
-        result?.pop().flatten().ok_or(Failure::NotOurs)
     }
 
     /// Runs the script for these checks in one call.
@@ -193,22 +251,15 @@ impl Batcher {
         self.backend().run(slot, &ScriptCall { operation, checks, test_time, sent_flag }).await
     }
 
-    /// Moves a check into the queue if a call is in flight in its slot. Otherwise the caller sends it.
-    fn start<'a>(&'a self, slot: u16, check: &mut WireCheck, sent_flag: &'a SentFlag) -> Start<'a> {
+    /// Counts a check that is sent alone as the call in flight in its slot, if there is no other.
+    fn begin_alone(&self, slot: u16, operation: Operation) -> Option<CallInFlight> {
+        if !self.0.is_batching || operation != Operation::Acquire {
+            return None;
+        }
         let mut queues = self.0.queues.lock();
-        let Queues { by_slot, next_id } = &mut *queues;
-        let queue = match by_slot.entry(slot) {
-            Entry::Vacant(entry) => {
-                entry.insert(SlotQueue::new(Instant::now()));
-                return Start::Alone(CallInFlight { batcher: self.clone(), slot });
-            }
-            Entry::Occupied(entry) => entry.into_mut(),
-        };
-        let (sender, outcome) = oneshot::channel();
-        let id = *next_id;
-        *next_id += 1;
-        queue.push(QueuedEntry { id, check: mem::take(check), outcome: sender });
-        Start::Queued(QueuedCheck { batcher: self, slot, id, sent_flag, outcome, has_ended: false })
+        let Entry::Vacant(entry) = queues.by_slot.entry(slot) else { return None };
+        entry.insert(SlotQueue::new(Instant::now()));
+        Some(CallInFlight { batcher: self.clone(), slot })
     }
 
     /// Begins a batch if it is time for one. It has a task of its own, because a check that is dropped must not
@@ -237,25 +288,36 @@ impl Batcher {
     }
 }
 
-/// A check that waits in the queue, or for the reply to its batch. Each poll looks whether a batch is due.
+/// A check that waits in the queue, or for the reply to its batch. Each poll but the first looks whether a batch is
+/// due, because the queue has looked when the check came.
 ///
-/// If it is dropped while it is in the queue, it is removed and never sent. If it is dropped later,
-/// it is marked as sent.
-struct QueuedCheck<'a> {
-    batcher: &'a Batcher,
+/// If it is dropped while it is in the queue, it is removed and never sent.
+pub(super) struct QueuedCheck {
+    batcher: Batcher,
     slot: u16,
     id: u64,
-    sent_flag: &'a SentFlag,
     outcome: oneshot::Receiver<BatchOutcome>,
+    has_looked: bool,
     has_ended: bool,
 }
 
-impl Future for QueuedCheck<'_> {
+impl QueuedCheck {
+    /// Leaves the queue, and returns the effect that the check may have.
+    fn leave(&mut self) -> Effect {
+        self.has_ended = true;
+        let was_queued = self.batcher.change(self.slot, |queue| queue.remove(self.id));
+        if was_queued { Effect::None } else { Effect::Unknown }
+    }
+}
+
+impl Future for QueuedCheck {
     type Output = Result<BatchOutcome, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Poll::Ready(outcome) = Pin::new(&mut self.outcome).poll(cx) else {
-            self.batcher.begin_batch(self.slot);
+            if !mem::take(&mut self.has_looked) {
+                self.batcher.begin_batch(self.slot);
+            }
             return Poll::Pending;
         };
         self.has_ended = true;
@@ -263,10 +325,10 @@ impl Future for QueuedCheck<'_> {
     }
 }
 
-impl Drop for QueuedCheck<'_> {
+impl Drop for QueuedCheck {
     fn drop(&mut self) {
-        if !self.has_ended && !self.batcher.change(self.slot, |queue| queue.remove(self.id)) {
-            self.sent_flag.mark_sent();
+        if !self.has_ended {
+            self.leave();
         }
     }
 }
@@ -292,19 +354,16 @@ impl CallInFlight {
     async fn run_batch(self) {
         let batcher = self.batcher.clone();
         let ready = batcher.backend().ready(self.slot).await;
-        let mut entries = batcher.change(self.slot, SlotQueue::take_batch);
+        let (checks, mut callers) = batcher.change(self.slot, SlotQueue::take_batch);
         batcher.begin_batch(self.slot);
-        entries.retain(|entry| !entry.outcome.is_closed());
-        if entries.is_empty() {
+        if checks.is_empty() {
             return;
         }
-        let (checks, mut outcomes): (Vec<_>, Vec<_>) =
-            entries.into_iter().map(|entry| (entry.check, entry.outcome)).unzip();
         let sent_flag = SentFlag::default();
         let result = match ready {
             Ok(()) => {
                 let call = batcher.call(self.slot, Operation::Acquire, &checks, &sent_flag);
-                while_awaited(pin!(call), &mut outcomes).await
+                while_awaited(pin!(call), &mut callers).await
             }
             Err(failure) => Some(Err(failure)),
         };
@@ -312,14 +371,15 @@ impl CallInFlight {
         drop(self);
         let Some(result) = result else { return };
         let mut replies = result.map(CallReply::into_iter);
-        for (check, outcome) in checks.into_iter().zip(outcomes) {
-            let result = match &mut replies {
-                Ok(replies) => replies.next().flatten().map(Ok),
-                Err(failure) if failure.may_spare_single_checks() => None,
-                Err(failure) => Some(Err(failure.clone())),
+        for (check, caller) in checks.into_iter().zip(callers) {
+            let reply = match &mut replies {
+                Ok(replies) => replies.next().flatten().ok_or(None),
+                Err(failure) if failure.may_spare_single_checks() => Err(None),
+                Err(failure) => Err(Some(failure.clone())),
             };
+            let outcome = reply.map_err(|failure| Box::new(UndecidedCheck { check, failure }));
             // A check that was dropped does not need its outcome.
-            let _ = outcome.send(BatchOutcome { check, result });
+            let _ = caller.outcome.send(outcome);
         }
     }
 }
@@ -327,7 +387,7 @@ impl CallInFlight {
 /// Waits for the result of a call. Returns `None` when all of its checks were dropped.
 async fn while_awaited<F: Future>(
     mut call: Pin<&mut F>,
-    outcomes: &mut Vec<oneshot::Sender<BatchOutcome>>,
+    callers: &mut Vec<Caller>,
 ) -> Option<F::Output> {
     poll_fn(|cx| {
         if let Poll::Ready(result) = call.as_mut().poll(cx) {
@@ -335,11 +395,11 @@ async fn while_awaited<F: Future>(
         }
         // The call continues while any check waits, so only the last one is polled. Its drop wakes
         // this task.
-        while let Some(last) = outcomes.last_mut() {
-            if last.poll_closed(cx).is_pending() {
+        while let Some(last) = callers.last_mut() {
+            if last.outcome.poll_closed(cx).is_pending() {
                 return Poll::Pending;
             }
-            outcomes.pop();
+            callers.pop();
         }
         Poll::Ready(None)
     })
@@ -358,22 +418,26 @@ struct SlotQueue {
     /// The start of the last call.
     last_call: Instant,
     /// In the order of their ids.
-    checks: VecDeque<QueuedEntry>,
+    checks: VecDeque<WireCheck>,
+    /// One for each check.
+    callers: VecDeque<Caller>,
     charges: usize,
 }
 
-/// A check in the queue.
-struct QueuedEntry {
+/// The caller of a check in the queue.
+struct Caller {
     id: u64,
-    check: WireCheck,
     outcome: oneshot::Sender<BatchOutcome>,
 }
 
-/// The outcome of a check that was part of a batch.
-struct BatchOutcome {
+/// The outcome of a check that was part of a batch. The caller gets its check back if it was not decided.
+pub(super) type BatchOutcome = Result<StoreReply, Box<UndecidedCheck>>;
+
+pub(super) struct UndecidedCheck {
     check: WireCheck,
-    /// `None` if the batch could not decide the check together with the others. It has spent nothing for it.
-    result: Option<Result<StoreReply, Failure>>,
+    /// The failure of the batch, or `None` if the batch could not decide the check together with the others. It has
+    /// then spent nothing for it.
+    failure: Option<Failure>,
 }
 
 impl SlotQueue {
@@ -384,44 +448,57 @@ impl SlotQueue {
             unsent_batches: 0,
             last_call: now,
             checks: VecDeque::new(),
+            callers: VecDeque::new(),
             charges: 0,
         }
     }
 
     /// Appends a check, whose id is larger than those before it.
-    fn push(&mut self, entry: QueuedEntry) {
-        self.charges += entry.check.charges().len();
-        self.checks.push_back(entry);
+    fn push(&mut self, check: WireCheck, caller: Caller) {
+        self.charges += check.charges().len();
+        self.checks.push_back(check);
+        self.callers.push_back(caller);
+    }
+
+    /// Returns whether it is time at `now` for a call with the first checks.
+    fn is_due(&self, now: Instant) -> bool {
+        let is_late = self.is_late(now);
+        // The runtime of an unsent batch may stand still.
+        let unsent = if is_late { 0 } else { self.unsent_batches };
+        let waiting = self.charges.saturating_sub(MAX_BATCH_CHARGES * unsent);
+        match self.calls_in_flight {
+            calls if calls == 0 || is_late => waiting > 0,
+            1 => waiting >= SECOND_CALL_CHARGES,
+            _ => waiting >= MAX_BATCH_CHARGES,
+        }
+    }
+
+    fn is_late(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last_call) >= MAX_BATCH_WAIT
     }
 
     /// Begins a call for the first checks, if it is time. The batch then [takes](Self::take_batch) them.
     fn begin_batch(&mut self) -> bool {
-        let is_late = self.last_call.elapsed() >= MAX_BATCH_WAIT;
-        if is_late {
-            // The runtime of an unsent batch may stand still.
+        let now = Instant::now();
+        let is_due = self.is_due(now);
+        if self.is_late(now) {
             self.unsent_batches = 0;
         }
-        let waiting = self.charges.saturating_sub(MAX_BATCH_CHARGES * self.unsent_batches);
-        let begins = match self.calls_in_flight {
-            calls if calls == 0 || is_late => waiting > 0,
-            1 => waiting >= SECOND_CALL_CHARGES,
-            _ => waiting >= MAX_BATCH_CHARGES,
-        };
-        if begins {
+        if is_due {
             self.calls_in_flight += 1;
             self.unsent_batches += 1;
-            self.last_call = Instant::now();
+            self.last_call = now;
         }
-        begins
+        is_due
     }
 
-    /// Takes the first checks that fit into a call.
-    fn take_batch(&mut self) -> Vec<QueuedEntry> {
+    /// Takes the first checks that fit into a call, and their callers.
+    fn take_batch(&mut self) -> (Vec<WireCheck>, Vec<Caller>) {
         self.unsent_batches = self.unsent_batches.saturating_sub(1);
         let mut charges = 0;
         let mut count = 0;
-        for entry in &self.checks {
-            let with_this = charges + entry.check.charges().len();
+        for check in &self.checks {
+            let with_this = charges + check.charges().len();
             if count > 0 && with_this > MAX_BATCH_CHARGES {
                 break;
             }
@@ -429,16 +506,17 @@ impl SlotQueue {
             count += 1;
         }
         self.charges -= charges;
-        self.checks.drain(..count).collect()
+        (self.checks.drain(..count).collect(), self.callers.drain(..count).collect())
     }
 
     /// Removes a check. Returns `false` if it is not in the queue.
     fn remove(&mut self, id: u64) -> bool {
-        let Ok(index) = self.checks.binary_search_by_key(&id, |entry| entry.id) else {
+        let Ok(index) = self.callers.binary_search_by_key(&id, |caller| caller.id) else {
             return false;
         };
+        self.callers.remove(index);
         if let Some(removed) = self.checks.remove(index) {
-            self.charges -= removed.check.charges().len();
+            self.charges -= removed.charges().len();
         }
         true
     }
@@ -477,8 +555,7 @@ mod tests {
             WireCharge::new(&KeyNames::new(&RedisConfig::default()), 0, &policy.charge("a", 1));
         let check = WireCheck::new([charge].into_iter().collect());
         for _ in 0..checks {
-            let (outcome, check) = (oneshot::channel().0, check.clone());
-            queue.push(QueuedEntry { id: 0, check, outcome });
+            queue.push(check.clone(), Caller { id: 0, outcome: oneshot::channel().0 });
         }
     }
 
@@ -493,7 +570,7 @@ mod tests {
         assert!(!queue.begin_batch());
         end_call(&mut queue);
         assert!(queue.begin_batch());
-        assert_eq!(queue.take_batch().len(), SECOND_CALL_CHARGES - 1);
+        assert_eq!(queue.take_batch().0.len(), SECOND_CALL_CHARGES - 1);
         end_call(&mut queue);
         assert!(!queue.begin_batch());
     }
@@ -503,7 +580,7 @@ mod tests {
         let mut queue = SlotQueue::new(Instant::now());
         push(&mut queue, SECOND_CALL_CHARGES);
         assert!(queue.begin_batch());
-        assert_eq!(queue.take_batch().len(), SECOND_CALL_CHARGES);
+        assert_eq!(queue.take_batch().0.len(), SECOND_CALL_CHARGES);
 
         push(&mut queue, MAX_BATCH_CHARGES - 1);
         assert!(!queue.begin_batch());

@@ -42,6 +42,11 @@ macro_rules! join {
 
 const TEXT: &str = for_each_algorithm!(join);
 
+/// The number of arguments of a call besides its keys, at most.
+const CALL_ARGUMENTS: usize = 6;
+/// The number of bytes for the key and the line of most charges, and for the other arguments of a call.
+const CHARGE_BYTES: usize = 96;
+
 static SHA: LazyLock<String> = LazyLock::new(|| Script::new(TEXT).get_hash().to_owned());
 
 /// The way in which a command names the script.
@@ -67,7 +72,9 @@ pub(super) struct ScriptCall<'c> {
 impl ScriptCall<'_> {
     /// Encodes the call as a command.
     pub(super) fn encode(&self, by: ScriptBy) -> Cmd {
-        let mut command = Cmd::new();
+        let charges = self.checks.iter().map(|check| check.charges().len()).sum::<usize>();
+        let mut command =
+            Cmd::with_capacity(CALL_ARGUMENTS + charges, (1 + charges) * CHARGE_BYTES);
         match by {
             ScriptBy::Digest => command.arg("EVALSHA").arg(&*SHA),
             ScriptBy::Text => command.arg("EVAL").arg(TEXT),

@@ -242,14 +242,11 @@ impl WireCheck {
             && self.charges.iter().all(|charge| charge.quota.is_concurrent())
     }
 
-    /// Puts the replies in the order of the charges in the caller's request.
-    pub(super) fn in_order_of_request(&self, mut reply: StoreReply) -> StoreReply {
-        if self.charges.iter().enumerate().any(|(index, charge)| charge.position != index) {
-            for (charge, moved) in self.charges.iter().zip(reply.charges.clone()) {
-                reply.charges[charge.position] = moved;
-            }
-        }
-        reply
+    /// Returns the order of the charges in the caller's request.
+    pub(super) fn order(&self) -> Order {
+        let positions = self.charges.iter().map(WireCharge::position);
+        let is_same = positions.clone().enumerate().all(|(index, position)| index == position);
+        Order(if is_same { Vec::new() } else { positions.collect() })
     }
 
     /// Appends a line for each charge to the argument of a command.
@@ -269,6 +266,21 @@ impl WireCheck {
             // The argument is a buffer in memory: writing to it cannot fail.
             let _ = argument.write_all(&line);
         }
+    }
+}
+
+/// The positions of the charges of a [`WireCheck`] in the caller's request. Empty if both have the same order.
+pub(super) struct Order(Vec<usize>);
+
+impl Order {
+    /// Puts the replies in the order of the charges in the caller's request.
+    pub(super) fn restore(&self, mut reply: StoreReply) -> StoreReply {
+        if !self.0.is_empty() {
+            for (position, moved) in self.0.iter().zip(reply.charges.clone()) {
+                reply.charges[*position] = moved;
+            }
+        }
+        reply
     }
 }
 

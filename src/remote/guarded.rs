@@ -96,10 +96,10 @@ impl Guarded {
         let answer = match self.send(request, origin, limit) {
             Progress::Decided(reply) => Answer::ready(reply),
             Progress::Waits(call) => {
-                let is_needed = call.call.request_of.is_some();
-                let charges =
-                    if is_needed { Charges::copy(request.slice()) } else { Charges::default() };
-                let call = call.keeping(charges);
+                let call = match request_of(request) {
+                    Some(_) => call.keeping(Charges::copy(request.slice())),
+                    None => call,
+                };
                 Answer::pending(async move { call.await.1 })
             }
         };
@@ -162,19 +162,22 @@ impl Guarded {
             return Progress::Decided(self.fall_back(request, Cause::Rejected, origin));
         };
         // 5.
-        let deadline = limit.and_then(deadline_in);
-        let mut call = Unrecorded {
+        let deadline = limit.and_then(|limit| deadline_in(start, limit));
+        let call = Unrecorded(Some(SentCall {
             guarded: self.clone(),
             request_of: request_of(request),
             charges: Charges::default(),
             origin,
             start,
-            outcome_of: Some((tracked, permits)),
-        };
+            tracked,
+            permits,
+        }));
         match self.call_store(request, deadline).now() {
             // 6 and 7.
             Ok(reply) => {
-                Progress::Decided(call.finish(reply, Some(start.elapsed()), Some(request)))
+                let now = Instant::now();
+                let call = call.end();
+                Progress::Decided(call.finish(reply, now, Some(now - start), Some(request)))
             }
             Err(answer) => Progress::Waits(StoreCall { call, answer, deadline }),
         }
@@ -212,8 +215,12 @@ impl Guarded {
     }
 
     /// Records the outcome of a call in the breaker of each node that it depended on.
-    fn record(&self, permits: Permits, outcome: impl Fn(&SharedBreaker) -> CallOutcome) {
-        let now = Instant::now();
+    fn record(
+        &self,
+        permits: Permits,
+        now: Instant,
+        outcome: impl Fn(&SharedBreaker) -> CallOutcome,
+    ) {
         for NodePermit { breaker, permit } in permits {
             breaker.record(permit, now, outcome(&breaker));
             if breaker.is_open() {
@@ -229,13 +236,13 @@ impl Guards {
         self.fallback.as_ref().is_some_and(|fallback| !fallback.backlog().is_empty())
     }
 
-    /// Returns the time that the store has taken since `start`. Returns `None` in two cases:
+    /// Returns the time that the store has taken from `start` until `now`. Returns `None` in two cases:
     ///
     /// - The process was late meanwhile. Most of the time may have passed in its own run queue.
     /// - The store [protects itself](Traits::protects_itself), so it measures itself.
-    pub(super) fn store_time(&self, start: Instant) -> Option<Duration> {
+    pub(super) fn store_time(&self, start: Instant, now: Instant) -> Option<Duration> {
         (!self.traits.protects_itself && !self.scheduling_delay.was_late_since(start))
-            .then(|| start.elapsed())
+            .then(|| now - start)
     }
 
     /// Calls the store. The answer is ready by the deadline, if there is one.
@@ -332,12 +339,14 @@ pub(crate) struct StoreCall<'p> {
 impl<'p> StoreCall<'p> {
     /// Gives the request its charges, which the deny cache and the fallback need when the call has ended.
     fn keeping(mut self, charges: Charges<'p>) -> Self {
-        self.call.charges = charges;
+        if let Some(call) = &mut self.call.0 {
+            call.charges = charges;
+        }
         self
     }
 
     fn charges(&self) -> &[Charge<'p>] {
-        &self.call.charges
+        self.call.0.as_ref().map_or(&[], |call| &call.charges)
     }
 
     fn into_owned(self) -> StoreCall<'static> {
@@ -355,7 +364,9 @@ impl<'p> Future for StoreCall<'p> {
         if reply.is_err() && deadline.is_some_and(TimeLimit::has_passed) {
             telemetry::deadline_missed();
         }
-        let time = call.guarded.store_time(call.start);
+        let now = Instant::now();
+        let mut call = mem::replace(call, Unrecorded(None)).end();
+        let time = call.guarded.store_time(call.start, now);
         // A call that was refused or not sent often takes no time. One that missed its deadline has
         // taken at least that long.
         let was_refused = reply.as_ref().is_err_and(|error| error.effect() == Effect::None);
@@ -368,7 +379,7 @@ impl<'p> Future for StoreCall<'p> {
         // 6 and 7.
         let charges = mem::take(&mut call.charges);
         let request = call.request_of.map(|request_of| request_of(&charges));
-        let reply = call.finish(reply, time, request);
+        let reply = call.finish(reply, now, time, request);
         Poll::Ready((charges, reply))
     }
 }
@@ -386,9 +397,12 @@ fn request_of(request: Request<'_>) -> Option<RequestOf> {
     }
 }
 
-/// A call whose outcome is not recorded yet. If it is dropped, the store has panicked or the caller has
-/// stopped waiting.
-struct Unrecorded<'p> {
+/// A call whose outcome is not recorded yet, or `None` once it is. If it is dropped before, the store has panicked
+/// or the caller has stopped waiting.
+struct Unrecorded<'p>(Option<SentCall<'p>>);
+
+/// A call of the store.
+struct SentCall<'p> {
     guarded: Guarded,
     /// `None` for a request that the fallback does not execute.
     request_of: Option<RequestOf>,
@@ -396,40 +410,53 @@ struct Unrecorded<'p> {
     charges: Charges<'p>,
     origin: Origin,
     start: Instant,
-    /// The handles with which the deny cache and the breakers record the outcome. `None` once they
-    /// have.
-    outcome_of: Option<(TrackedRequest, Permits)>,
+    /// The handle with which the deny cache records the outcome.
+    tracked: TrackedRequest,
+    /// The handles with which the breakers record the outcome.
+    permits: Permits,
 }
 
-impl Unrecorded<'_> {
-    fn into_owned(mut self) -> Unrecorded<'static> {
-        Unrecorded {
-            guarded: self.guarded.clone(),
-            request_of: self.request_of,
-            charges: mem::take(&mut self.charges).into_owned(),
-            origin: self.origin,
-            start: self.start,
-            outcome_of: self.outcome_of.take(),
-        }
+impl<'p> Unrecorded<'p> {
+    /// Returns the call, which has ended.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it has been returned before.
+    fn end(mut self) -> SentCall<'p> {
+        self.0.take().expect("polled after it was ready")
     }
 
-    /// Takes steps 6 and 7. `time` is the time that the store took, if it is known.
+    fn into_owned(mut self) -> Unrecorded<'static> {
+        Unrecorded(self.0.take().map(|call| SentCall {
+            guarded: call.guarded,
+            request_of: call.request_of,
+            charges: call.charges.into_owned(),
+            origin: call.origin,
+            start: call.start,
+            tracked: call.tracked,
+            permits: call.permits,
+        }))
+    }
+}
+
+impl SentCall<'_> {
+    /// Takes steps 6 and 7. `time` is the time that the store took until `now`, if it is known.
     fn finish(
-        &mut self,
+        self,
         reply: Result<StoreReply, Error>,
+        now: Instant,
         time: Option<Duration>,
         request: Option<Request<'_>>,
     ) -> Result<StoreReply, Error> {
         let guarded = &self.guarded;
         // 6.
-        let (tracked, permits) = self.outcome_of.take().unwrap_or_default();
         let failed_node = reply.as_ref().err().and_then(Error::node);
-        guarded.record(permits, |breaker| match failed_node {
+        guarded.record(self.permits, now, |breaker| match failed_node {
             Some(node) if breaker.node() != NodeId(node) => CallOutcome::Unknown,
             _ => breaker.judge(&reply, time),
         });
         if let Some(cache) = &guarded.deny_cache {
-            cache.record(tracked, request.map_or(&[], Request::slice), &reply);
+            cache.record(self.tracked, request.map_or(&[], Request::slice), &reply);
         }
         // 7.
         let error = match reply {
@@ -453,20 +480,23 @@ impl Unrecorded<'_> {
 
 impl Drop for Unrecorded<'_> {
     fn drop(&mut self) {
-        let Some((tracked, permits)) = self.outcome_of.take() else { return };
-        let time = self.guarded.store_time(self.start);
-        self.guarded.record(permits, |breaker| breaker.judge_abandoned(time));
-        if let Some(cache) = &self.guarded.deny_cache {
-            cache.abandon(tracked, &self.charges);
+        let Some(SentCall { guarded, charges, start, tracked, permits, .. }) = self.0.take() else {
+            return;
+        };
+        let now = Instant::now();
+        let time = guarded.store_time(start, now);
+        guarded.record(permits, now, |breaker| breaker.judge_abandoned(time));
+        if let Some(cache) = &guarded.deny_cache {
+            cache.abandon(tracked, &charges);
         }
     }
 }
 
-/// Returns the time by which the store must answer a call that starts now and waits at most `limit`. Returns `None`
-/// outside of a tokio runtime with timers.
-pub(super) fn deadline_in(limit: Duration) -> Option<TimeLimit> {
+/// Returns the time by which the store must answer a call that starts at `start` and waits at most `limit`. Returns
+/// `None` outside of a tokio runtime with timers.
+pub(super) fn deadline_in(start: Instant, limit: Duration) -> Option<TimeLimit> {
     runtime_with_timer()?;
-    Some(TimeLimit::after(limit.max(2 * TIMER_RESOLUTION) - TIMER_RESOLUTION))
+    Some(TimeLimit::from(start, limit.max(2 * TIMER_RESOLUTION) - TIMER_RESOLUTION))
 }
 
 /// Changes the reply of an answer.

@@ -73,7 +73,7 @@ impl Guarded {
         // A slow probe counts as failed, so without a deadline it need not wait for longer.
         let limit = self.deadline.unwrap_or(breaker.slow());
         let request = Request::Force(slice::from_ref(&charge));
-        Some(self.call_store(request, deadline_in(limit)))
+        Some(self.call_store(request, deadline_in(Instant::now(), limit)))
     }
 
     /// Returns the outcome of a probe.
@@ -89,7 +89,7 @@ impl Guarded {
             // Without this event, an outage would have no cause in the log while the breaker is open.
             telemetry::store_failed(error);
         }
-        match breaker.judge(reply, self.store_time(start)) {
+        match breaker.judge(reply, self.store_time(start, Instant::now())) {
             // A store that wraps another one may reject the policy of the probe. Calls then have to
             // show whether the store works.
             CallOutcome::Unknown => CallOutcome::Success,

@@ -13,7 +13,7 @@ pub(crate) use self::{
 pub(crate) use self::{
     background_task::{BackgroundTask, RunningFlag, run_on_own_thread},
     time_limit::{
-        MovingAverage, SchedulingDelay, TIMER_RESOLUTION, TimeLimit, runtime_with_timer,
+        Elapsed, MovingAverage, SchedulingDelay, TIMER_RESOLUTION, TimeLimit, runtime_with_timer,
         saturating_add,
     },
 };

@@ -100,7 +100,18 @@ impl TimeLimit {
 
     /// Creates the limit of a wait that begins now and ends after `period`.
     pub(crate) fn after(period: Duration) -> Self {
-        Self { at: saturating_add(Instant::now(), period), period }
+        Self::from(Instant::now(), period)
+    }
+
+    /// Creates the limit of a wait that begins at `start` and ends after `period`.
+    pub(crate) fn from(start: Instant, period: Duration) -> Self {
+        Self { at: saturating_add(start, period), period }
+    }
+
+    /// Returns the time at which the wait has begun.
+    #[cfg(feature = "redis")]
+    pub(crate) fn start(self) -> Instant {
+        self.at - self.period
     }
 
     /// Returns the time at which the wait ends unless the process is late.

@@ -169,11 +169,13 @@ impl Pool {
         reply: impl Future<Output = Result<T, RedisError>>,
         sent_flag: &SentFlag,
     ) -> Result<T, RedisError> {
+        // It is pinned once, so that the future of a call has room for one reply.
+        let mut reply = pin!(reply);
         let limit = TimeLimit::after(self.response_timeout);
         if sent_flag.ends_by(limit) {
             return reply.await;
         }
-        let reply = limit.wait(pin!(reply)).await;
+        let reply = limit.wait(reply.as_mut()).await;
         reply.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
     }
 
