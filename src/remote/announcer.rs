@@ -31,7 +31,7 @@ use crate::{
 
 /// The time between two announcements. A random part of the jitter is added. An announcement is two commands.
 const INTERVAL: Duration = Duration::from_secs(2);
-const JITTER: Duration = Duration::from_millis(100);
+const JITTER: Duration = Duration::from_millis(250);
 /// The time for which an instance counts after its last announcement.
 const EXPIRY: Duration = Duration::from_secs(5);
 /// The longest time for which an announcement waits for the store.

@@ -1,11 +1,11 @@
 //! Instances that count themselves in the store: limiters that come and go while the store fails.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use plimsoll::{
     Charge, Limiter, Resilience,
     clock::ManualClock,
-    store::{Answer, NodeId, Request, Status, Store, Traits},
+    store::{Answer, NodeId, Request, Store, Traits},
 };
 use plimsoll_testing::policy;
 use tokio::{task::yield_now, time::advance};
@@ -15,27 +15,39 @@ use crate::remote::{Mood, Remote};
 const START: u64 = 1_700_000_000_000_000;
 const LIMIT: u64 = 120;
 
-/// A store in which limiters announce themselves.
+/// A store of two nodes: limiters announce themselves on one, and the other decides checks.
 #[derive(Debug, Clone)]
-struct Counting(Arc<Remote>);
+struct Counting {
+    instances: Remote,
+    checks: Remote,
+}
+
+impl Counting {
+    fn part(&self, charge: &Charge<'_>) -> (&Remote, NodeId) {
+        match charge.policy().name() {
+            "plimsoll-instances" => (&self.instances, NodeId(1)),
+            _ => (&self.checks, NodeId(2)),
+        }
+    }
+}
 
 impl Store for Counting {
     fn call(&self, request: Request<'_>, deadline: Option<std::time::Instant>) -> Answer {
-        self.0.call(request, deadline)
+        let (Request::Acquire(charges) | Request::Force(charges)) = request else {
+            // Only units of instances are refunded here.
+            return self.instances.call(request, deadline);
+        };
+        self.part(&charges[0]).0.call(request, deadline)
     }
 
     fn traits(&self) -> Traits {
-        let mut traits = self.0.traits();
+        let mut traits = self.checks.traits();
         traits.counts_instances = true;
         traits
     }
 
     fn node(&self, charge: &Charge<'_>) -> NodeId {
-        self.0.node(charge)
-    }
-
-    fn status(&self) -> Status {
-        self.0.status()
+        self.part(charge).1
     }
 }
 
@@ -49,12 +61,12 @@ impl Fleet {
     /// Starts instances that know each other.
     async fn of(count: usize) -> Self {
         let clock = ManualClock::at(START);
-        let store = Counting(Arc::new(Remote::new(&clock)));
+        let store = Counting { instances: Remote::new(&clock), checks: Remote::new(&clock) };
         let mut fleet = Self { clock, store, limiters: Vec::new() };
         for _ in 0..count {
             fleet.start(Resilience::default()).await;
         }
-        fleet.pass(Duration::from_millis(2_200)).await;
+        fleet.pass(Duration::from_millis(2_300)).await;
         assert_eq!(fleet.counts(), vec![Some(count as u32); count]);
         fleet
     }
@@ -76,7 +88,8 @@ impl Fleet {
     }
 
     fn set(&self, mood: Mood) {
-        self.store.0.set(mood);
+        self.store.instances.set(mood);
+        self.store.checks.set(mood);
     }
 
     fn counts(&self) -> Vec<Option<u32>> {
@@ -99,18 +112,18 @@ impl Fleet {
     }
 }
 
-/// An instance that starts is counted within 2.1 s, and one that ends is counted for 5 s more, and until four counts did
+/// An instance that starts is counted within 2.3 s, and one that ends is counted for 5 s more, and until four counts did
 /// not have it.
 #[tokio::test(start_paused = true)]
 async fn instances_that_come_and_go_are_counted() {
     let mut fleet = Fleet::of(3).await;
     fleet.start(Resilience::default()).await;
-    fleet.pass(Duration::from_millis(2_100)).await;
+    fleet.pass(Duration::from_millis(2_300)).await;
     assert_eq!(fleet.counts(), [Some(4); 4]);
     fleet.limiters.truncate(2);
     fleet.pass(Duration::from_secs(2)).await;
     assert_eq!(fleet.counts(), [Some(4); 2], "too early to know");
-    fleet.pass(Duration::from_millis(12_000)).await;
+    fleet.pass(Duration::from_millis(12_500)).await;
     assert_eq!(fleet.counts(), [Some(2); 2]);
     fleet.set(Mood::Down);
     assert_eq!(fleet.admitted("alice").await, [LIMIT / 2; 2]);
@@ -160,12 +173,28 @@ async fn the_shares_of_an_outage_do_not_grow() {
     assert_eq!(fleet.admitted("carol").await, shares);
 }
 
+/// While the node that decides fails, the node that counts sees that instances end and start.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_other_nodes_makes_no_share_larger() {
+    let mut fleet = Fleet::of(4).await;
+    fleet.store.checks.set(Mood::Down);
+    assert_eq!(fleet.admitted("alice").await, [LIMIT / 4; 4]);
+    fleet.limiters.truncate(2);
+    fleet.pass(Duration::from_secs(20)).await;
+    assert_eq!(fleet.admitted("bob").await, [LIMIT / 4; 2]);
+    for _ in 0..4 {
+        fleet.start(Resilience::default()).await;
+    }
+    fleet.pass(Duration::from_millis(2_300)).await;
+    assert_eq!(fleet.admitted("carol").await, [LIMIT / 6, LIMIT / 6, 20, 20, 20, 20]);
+}
+
 /// The number that was set is used although another one is counted.
 #[tokio::test(start_paused = true)]
 async fn the_number_that_was_set_is_used() {
     let mut fleet = Fleet::of(1).await;
     fleet.start(Resilience::default().instances(10)).await;
-    fleet.pass(Duration::from_millis(2_200)).await;
+    fleet.pass(Duration::from_millis(2_300)).await;
     assert_eq!(fleet.counts(), [Some(2), Some(2)]);
     fleet.set(Mood::Down);
     assert_eq!(fleet.admitted("alice").await, [LIMIT / 2, LIMIT / 10]);
@@ -176,15 +205,15 @@ async fn the_number_that_was_set_is_used() {
 #[tokio::test(start_paused = true)]
 async fn an_instance_calls_the_store_once_a_second() {
     let mut fleet = Fleet::of(1).await;
-    let before = fleet.store.0.calls();
+    let before = fleet.store.instances.calls();
     fleet.pass(Duration::from_secs(60)).await;
-    let calls = fleet.store.0.calls() - before;
-    assert!((54..=60).contains(&calls), "{calls}");
+    let calls = fleet.store.instances.calls() - before;
+    assert!((52..=60).contains(&calls), "{calls}");
     fleet.limiters.clear();
     fleet.start(Resilience::default().without_fallback()).await;
-    fleet.limiters.push(Limiter::new(Remote::clone(&fleet.store.0)));
-    let before = fleet.store.0.calls();
+    fleet.limiters.push(Limiter::new(fleet.store.instances.clone()));
+    let before = fleet.store.instances.calls();
     fleet.pass(Duration::from_secs(10)).await;
-    assert_eq!(fleet.store.0.calls(), before);
+    assert_eq!(fleet.store.instances.calls(), before);
     assert_eq!(Limiter::in_memory().status().instances, Some(1));
 }
