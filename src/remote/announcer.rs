@@ -5,10 +5,7 @@
 
 use std::{
     slice,
-    sync::{
-        Arc, LazyLock, Weak,
-        atomic::Ordering,
-    },
+    sync::{Arc, LazyLock, Weak, atomic::Ordering},
     time::Duration,
 };
 
@@ -108,7 +105,8 @@ impl Announcer {
     fn count(&mut self, guarded: &Guarded, reply: &StoreReply) {
         let Some(unit) = reply.charges.first() else { return };
         let units = MAX_INSTANCES.saturating_sub(unit.standing.remaining);
-        let is_held = |old: &Receipt| reply.time.as_micros() < old.time.as_micros() + micros(EXPIRY);
+        let is_held =
+            |old: &Receipt| reply.time.as_micros() < old.time.as_micros() + micros(EXPIRY);
         let is_counted_twice = self.held.as_ref().is_some_and(is_held);
         let count = units.saturating_sub(u64::from(is_counted_twice)).max(1) as u32;
         let counted = &guarded.instances.counted;

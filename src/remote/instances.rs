@@ -15,7 +15,7 @@ pub(super) struct Instances {
     pub(super) announcer: BackgroundTask,
     /// Set while the task runs.
     pub(super) is_announced: RunningFlag,
-    /// Whether the store counts instances.
+    /// Set if the store counts instances.
     pub(super) is_counting: bool,
 }
 

@@ -162,9 +162,8 @@ impl Pipeline {
 
     /// Returns the status of the store and of what protects its callers.
     pub(crate) fn status(&self) -> Status {
-        let Guards {
-            store, breakers, fallback, instances, store_times, scheduling_delay, ..
-        } = &*self.guarded;
+        let Guards { store, breakers, fallback, instances, store_times, scheduling_delay, .. } =
+            &*self.guarded;
         let mut status = store.status();
         if let Some(breakers) = breakers {
             status = breakers.add_to(status);

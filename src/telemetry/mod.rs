@@ -15,8 +15,8 @@ pub(crate) use self::counts::undo_failed;
 pub(crate) use self::{
     counts::{
         breaker_made, breakers_opened, deadline_missed, denied_from_cache, describe, fell_back,
-        lease_denied, lease_granted, lease_lost, leases_refunded, paid_from_stock,
-        instances_counted, scheduling_delayed, store_answered,
+        instances_counted, lease_denied, lease_granted, lease_lost, leases_refunded,
+        paid_from_stock, scheduling_delayed, store_answered,
     },
     events::{
         Announcement, breaker_changed, charge_without_peer, check_failed, record_decision,

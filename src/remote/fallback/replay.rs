@@ -108,7 +108,8 @@ mod tests {
     /// The keys of a node whose breaker is open stay, and so do the keys behind a failure.
     #[tokio::test]
     async fn keys_whose_charge_was_not_sent_stay() {
-        let fallback = Fallback::new(MemoryConfig::default(), Arc::new(Instances::new(Some(1), false)));
+        let fallback =
+            Fallback::new(MemoryConfig::default(), Arc::new(Instances::new(Some(1), false)));
         let policy = Policy::new("p", "10/h").unwrap();
         let keys = 0..200_u64;
         for key in keys.clone() {
