@@ -68,7 +68,7 @@ impl Limiter {
             {
                 return (charges, Ok(reply));
             }
-            let decision = Decision::new(&mut charges.clone(), reply.clone());
+            let decision = Decision::new(charges.clone(), reply.clone());
             let Ok(Decision::Allowed(allowed)) = decision else { return (charges, Ok(reply)) };
             if let Err(error) = self.refund(&allowed.into_receipt()).await {
                 return (charges, Err(error));
@@ -109,8 +109,8 @@ impl Drop for AwaitedCheck {
         let Some(runtime) = self.runtime.take() else { return };
         let limiter = self.limiter.clone();
         runtime.spawn(async move {
-            if let (mut charges, Ok(reply)) = call.await
-                && let Ok(decision) = Decision::new(&mut charges, reply)
+            if let (charges, Ok(reply)) = call.await
+                && let Ok(decision) = Decision::new(charges, reply)
                 && let Some(receipt) = decision.in_flight()
             {
                 limiter.release(receipt);

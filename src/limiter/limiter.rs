@@ -187,10 +187,10 @@ impl Limiter {
     ///
     /// Returns an error in the cases of [`check`](Self::check).
     pub async fn peek<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<Decision<'p>, Error> {
-        let mut charges = charges.into();
+        let charges = charges.into();
         charges.validate()?;
         let reply = self.0.store.call(Request::Peek(&charges)).await?;
-        Decision::new(&mut charges, reply)
+        Decision::new(charges, reply)
     }
 
     /// Checks charges whose cost is known only after the work is done.

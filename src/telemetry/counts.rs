@@ -22,7 +22,7 @@
 use std::time::Duration;
 
 use super::macros::reports;
-use crate::{decision::Decision, error::ErrorKind};
+use crate::{decision::Outcomes, error::ErrorKind};
 
 reports! { feature "metrics";
     /// Gives the recorder the unit and the description of each metric. A metric that is emitted must be
@@ -73,9 +73,9 @@ reports! { feature "metrics";
         describe_gauge!("plimsoll_instances", Unit::Count, "Instances that share the store.");
     }
 
-    pub(super) fn decided(decision: &Decision<'_>) {
+    pub(super) fn decided(outcomes: Outcomes<'_>) {
         metrics::with_recorder(|recorder| {
-            for outcome in decision.outcomes() {
+            for outcome in outcomes {
                 let counters = outcome.charge().policy().counters();
                 counters.register(recorder, outcome.number()).increment(1);
             }
