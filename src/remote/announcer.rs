@@ -6,17 +6,17 @@
 use std::{
     slice,
     sync::{Arc, LazyLock, Weak, atomic::Ordering},
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{
     breaker::Breakers,
     guarded::{Guarded, Guards, deadline_in},
 };
 use crate::{
-    clock::micros,
+    clock::{Timestamp, micros, wall_time},
     decision::{Receipt, ReceiptLine, Source, StoreReply},
     policy::{Charge, Policy},
     quota::Quota,
@@ -39,6 +39,11 @@ const MAX_INSTANCES: u64 = 10_000;
 /// first count is too low.
 const REMEMBERED: usize = 4;
 
+/// The offset between the clocks of the store and of this machine from which on a warning is due, and the time between two
+/// warnings.
+const MAX_OFFSET_SECONDS: f64 = 1.0;
+const WARNING_INTERVAL: Duration = Duration::from_secs(3_600);
+
 /// The policy of the units that stand for instances.
 static POLICY: LazyLock<Option<Policy>> = LazyLock::new(|| {
     let quota = Quota::concurrent(MAX_INSTANCES).expires(EXPIRY).ok()?;
@@ -60,7 +65,8 @@ impl Guarded {
 /// Announces the instance until the limiter ends.
 async fn announce(guards: Weak<Guards>, _is_announced: Option<RunningGuard>) {
     let Some(charge) = POLICY.as_ref().map(|policy| policy.charge("instances", 1)) else { return };
-    let mut announcer = Announcer { guards, charge, held: None, counts: [0; REMEMBERED] };
+    let mut announcer =
+        Announcer { guards, charge, held: None, counts: [0; REMEMBERED], warned: None };
     while announcer.announce().await.is_some() {
         sleep(INTERVAL + random::part_of(JITTER)).await;
     }
@@ -74,6 +80,8 @@ struct Announcer {
     held: Option<Receipt>,
     /// The last counts, the newest first.
     counts: [u32; REMEMBERED],
+    /// The time of the last warning of a clock that is off.
+    warned: Option<Instant>,
 }
 
 impl Announcer {
@@ -86,12 +94,14 @@ impl Announcer {
         if guarded.is_open(&self.charge) {
             return Some(());
         }
+        let asked = wall_time();
         let request = Request::Force(slice::from_ref(&self.charge));
         let answer = guarded.call_store(request, deadline_in(TIMEOUT));
         drop(guarded);
         let reply = answer.await;
         let guarded = self.guarded()?;
         let Ok(reply) = reply else { return Some(()) };
+        self.compare_clocks(asked, reply.time);
         self.count(&guarded, &reply);
         let Some(old) = self.hold(&reply) else { return Some(()) };
         let refund = guarded.call_store(Request::Refund(&old), deadline_in(TIMEOUT));
@@ -105,9 +115,8 @@ impl Announcer {
     fn count(&mut self, guarded: &Guarded, reply: &StoreReply) {
         let Some(unit) = reply.charges.first() else { return };
         let units = MAX_INSTANCES.saturating_sub(unit.standing.remaining);
-        let is_held =
-            |old: &Receipt| reply.time.as_micros() < old.time.as_micros() + micros(EXPIRY);
-        let is_counted_twice = self.held.as_ref().is_some_and(is_held);
+        let since = reply.time.as_micros().saturating_sub(micros(EXPIRY));
+        let is_counted_twice = self.held.as_ref().is_some_and(|old| old.time.as_micros() > since);
         let count = units.saturating_sub(u64::from(is_counted_twice)).max(1) as u32;
         let counted = &guarded.instances.counted;
         let lowest = if guarded.is_outage() { counted.load(Ordering::Relaxed) } else { 0 };
@@ -116,6 +125,22 @@ impl Announcer {
         let highest = self.counts.into_iter().fold(0, u32::max);
         counted.store(highest, Ordering::Relaxed);
         telemetry::instances_counted(highest);
+    }
+
+    /// Reports by how much the clock of the store is ahead of the wall clock of this machine, or behind it. The clocks
+    /// agree if the store's time is between the request and the reply. No limit depends on the wall clock.
+    fn compare_clocks(&mut self, asked: SystemTime, time: Timestamp) {
+        let answered = wall_time();
+        let time = UNIX_EPOCH + Duration::from_micros(time.as_micros());
+        let ahead = time.duration_since(answered).unwrap_or_default().as_secs_f64();
+        let behind = asked.duration_since(time).unwrap_or_default().as_secs_f64();
+        let offset = ahead - behind;
+        telemetry::clocks_compared(offset);
+        let is_due = self.warned.is_none_or(|warned| warned.elapsed() >= WARNING_INTERVAL);
+        if offset.abs() > MAX_OFFSET_SECONDS && is_due {
+            self.warned = Some(Instant::now());
+            telemetry::clock_is_off(offset);
+        }
     }
 
     /// Keeps the unit of a reply, and returns the one before it.
