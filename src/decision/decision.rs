@@ -126,9 +126,8 @@ impl<'p> Decision<'p> {
     pub(crate) fn receipt(&self, position: usize, units: u64) -> Receipt {
         let Details { charges, reply } = self.details();
         let line = charges.get(position).zip(reply.charges.get(position));
-        let line = line.and_then(|(charge, reply)| {
-            ReceiptLine::of_reply(charge.clone(), reply, self.source(), units)
-        });
+        let line = line
+            .and_then(|(charge, reply)| ReceiptLine::of_reply(charge, reply, self.source(), units));
         Receipt::new(self.time(), self.source(), line)
     }
 
@@ -138,12 +137,10 @@ impl<'p> Decision<'p> {
         let lines = details.charges.iter().zip(&details.reply.charges);
         let held =
             lines.filter(|(charge, reply)| charge.quota().is_concurrent() && reply.units > 0);
-        let mut lines = held
-            .filter_map(|(charge, reply)| {
-                ReceiptLine::of_reply(charge.clone(), reply, self.source(), u64::MAX)
-            })
-            .peekable();
-        lines.peek()?;
+        held.clone().next()?;
+        let lines = held.filter_map(|(charge, reply)| {
+            ReceiptLine::of_reply(charge, reply, self.source(), u64::MAX)
+        });
         Some(Receipt::new(self.time(), self.source(), lines))
     }
 
@@ -250,7 +247,7 @@ impl<'p> Allowed<'p> {
     /// [`Limiter::hold`](crate::Limiter::hold)).
     pub fn into_receipt(self) -> Receipt {
         let Details { charges, reply } = self.0;
-        let lines = charges.into_iter().zip(&reply.charges).filter_map(|(charge, line)| {
+        let lines = charges.iter().zip(&reply.charges).filter_map(|(charge, line)| {
             ReceiptLine::of_reply(charge, line, reply.source, u64::MAX)
         });
         Receipt::new(reply.time, reply.source, lines)

@@ -453,7 +453,7 @@ impl Limiter {
 
     /// Returns the units that an admitted check holds in flight, if there are any.
     pub(crate) fn held_units(&self, decision: &Decision<'_>) -> Option<HeldUnits> {
-        decision.in_flight().map(|receipt| self.hold_in_flight(receipt))
+        decision.in_flight().map(|receipt| self.hold_in_flight(Arc::new(receipt)))
     }
 
     pub(crate) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {
