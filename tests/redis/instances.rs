@@ -1,14 +1,14 @@
 //! A fleet that counts itself: processes and stores come and go while a real Redis is killed, hangs and is flushed. Units
 //! are counted by this test, from outside.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll::{Decision, Limiter, RedisStore, Resilience, redis::RedisConfig};
 use plimsoll_testing::{
     role::{Role, end_of_input},
     servers::{Cluster, Guarded, PATIENCE, Server, run, until},
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::policy;
 
