@@ -1,6 +1,6 @@
 //! Kills a Redis server under load: `cargo run -p plimsoll-examples --features redis --example outage`.
 //!
-//! Two instances of a service share 200 units a second, and their clients ask for 400. After 3 seconds
+//! Two instances of a service count themselves in Redis, and share 200 units a second, and their clients ask for 400. After 3 seconds
 //! Redis is killed, and after 6 seconds an empty one is started. Each line is 100 ms: the units that
 //! Redis admitted, the units that the instances admitted by themselves, and the longest wait of a check.
 //!
@@ -47,9 +47,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut limiters = Vec::new();
     for _ in 0..2 {
         let store = RedisStore::connect_with(RedisConfig::url(&url).lazy(true)).await?;
-        limiters.push(Limiter::with_resilience(store, Resilience::default().instances(2)));
+        limiters.push(Limiter::with_resilience(store, Resilience::default()));
     }
-    while limiters.iter().any(|limiter| limiter.status().not_ready.is_some()) {
+    while limiters.iter().any(|limiter| limiter.status().instances != Some(2)) {
         sleep(Duration::from_millis(10)).await;
     }
 

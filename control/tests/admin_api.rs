@@ -540,7 +540,7 @@ async fn a_store_that_hangs_delays_a_lookup_once() {
 }
 
 #[tokio::test]
-async fn the_status_says_if_the_file_needs_a_restart() {
+async fn the_status_says_if_the_file_needs_a_restart_and_how_many_instances_there_are() {
     let path = servers::directory().join("limits.toml");
     std::fs::write(&path, "policies.api = '1/s'").unwrap();
     let config = Config::from_path(&path).unwrap();
@@ -551,8 +551,9 @@ async fn the_status_says_if_the_file_needs_a_restart() {
     let app = admin::router(admin.config(&config));
     let needs_restart = async || {
         let request = Request::get("/api/status").body(Body::empty()).unwrap();
-        reply(app.clone().oneshot(request).await.unwrap()).await.body["config"]["needs_restart"]
-            .clone()
+        let status = reply(app.clone().oneshot(request).await.unwrap()).await.body;
+        assert_eq!(status["store"]["instances"], 1, "an embedded store has one");
+        status["config"]["needs_restart"].clone()
     };
     assert_eq!(needs_restart().await, false);
     std::fs::write(&path, "policies.api = '1/s'\nresilience.deadline = '20ms'").unwrap();

@@ -152,7 +152,7 @@ impl Store for MemoryStore {
     }
 
     fn status(&self) -> Status {
-        Status { memory: Some(self.stats()), ..Status::default() }
+        Status { memory: Some(self.stats()), instances: Some(1), ..Status::default() }
     }
 
     fn description(&self) -> String {

@@ -31,8 +31,8 @@ use crate::error::Error;
 pub enum OnFailure {
     /// The request is admitted without a limit.
     Allow,
-    /// This process decides by itself, under its share of the limit (see
-    /// [`Resilience::instances`](crate::Resilience::instances)). If the limiter has no fallback, a layer admits
+    /// This process decides by itself, under its [share](crate::guide::resilience#how-much-is-admitted-at-most) of the
+    /// limit. If the limiter has no fallback, a layer admits
     /// the request, and [`Limiter::check`](crate::Limiter::check) returns an error.
     #[default]
     Local,

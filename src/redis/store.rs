@@ -190,6 +190,7 @@ impl Store for RedisStore {
     fn traits(&self) -> Traits {
         Traits {
             counts_leases: true,
+            counts_instances: true,
             marks_debts: true,
             keeps_deadlines: true,
             scheduling_delay: Some(self.0.batcher.scheduling_delay().clone()),

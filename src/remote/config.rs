@@ -21,13 +21,14 @@ use crate::{
 /// | [`deadline`](Self::deadline) | a check stops waiting for the store at this time | 50 ms |
 /// | [`breaker`](Self::breaker) | a store (of a cluster: a node) that keeps failing gets no requests, only a probe every 500 ms | [`BreakerConfig`] |
 /// | deny cache | a check that the store would deny is denied at once | on |
-/// | [`fallback`](Self::fallback) | while the store cannot answer, the [`OnFailure`](crate::OnFailure) of each charge says who decides | 1 instance |
+/// | [`fallback`](Self::fallback) | while the store cannot answer, the [`OnFailure`](crate::OnFailure) of each charge says who decides | a share for each instance |
 ///
 /// [`resilience`](crate::guide::resilience) describes the stages in detail.
 ///
 /// # Examples
 ///
-/// Five instances share the limits. While Redis is unreachable, each enforces a fifth of them:
+/// Five instances share the limits. While Redis is unreachable, each enforces a fifth of them, whatever number of
+/// instances Redis counts:
 ///
 /// ```
 /// use std::time::Duration;
@@ -51,7 +52,7 @@ pub struct Resilience {
     pub(super) deadline: Option<Duration>,
     pub(super) breaker: Option<BreakerConfig>,
     pub(super) fallback: Option<MemoryConfig>,
-    pub(super) instances: u32,
+    pub(super) instances: Option<u32>,
     pub(super) deny_cache: bool,
     pub(super) leases: bool,
     pub(super) clock: Arc<dyn Clock>,
@@ -65,7 +66,7 @@ impl Default for Resilience {
             deadline: Some(Self::DEADLINE),
             breaker: Some(BreakerConfig::default()),
             fallback: Some(MemoryConfig::default().max_keys(100_000).max_bytes(64 << 20)),
-            instances: 1,
+            instances: None,
             deny_cache: true,
             leases: true,
             clock: Arc::new(SystemClock::new()),
@@ -118,7 +119,8 @@ impl Resilience {
         self
     }
 
-    /// Sets the number of instances that share the limits. The default is 1.
+    /// Sets the number of instances that share the limits. By default, the instances count themselves [in
+    /// Redis](crate::guide::resilience#how-instances-are-counted).
     ///
     /// While the store is unreachable, each instance enforces this part of each limit, at least 1
     /// unit. Together they then admit no more than the limit, or one unit each if there are more
@@ -130,7 +132,7 @@ impl Resilience {
     #[must_use]
     pub fn instances(mut self, instances: u32) -> Self {
         assert!(instances > 0, "a limit is shared by 1 instance at least");
-        self.instances = instances;
+        self.instances = Some(instances);
         self
     }
 
@@ -182,8 +184,9 @@ impl Resilience {
         let deny_cache = self.deny_cache.then(|| "deny cache".to_owned());
         let fallback = self.fallback.as_ref().map(|memory| {
             let share = match self.instances {
-                1 => "the whole of each limit".to_owned(),
-                instances => format!("1/{instances} of each limit"),
+                None => "a share of each limit".to_owned(),
+                Some(1) => "the whole of each limit".to_owned(),
+                Some(instances) => format!("1/{instances} of each limit"),
             };
             format!("fallback {share} in memory ({})", size_text(memory.max_keys, memory.max_bytes))
         });
@@ -222,7 +225,7 @@ mod tests {
     fn the_stages_are_named() {
         assert_eq!(
             Resilience::default().description(),
-            "deadline 50ms, breaker, deny cache, fallback the whole of each limit in memory \
+            "deadline 50ms, breaker, deny cache, fallback a share of each limit in memory \
              (100000 keys, 64 MiB)"
         );
         let five = Resilience::default().instances(5).deadline(Duration::from_millis(20));

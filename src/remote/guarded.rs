@@ -19,6 +19,7 @@ use super::{
     breaker::{Breakers, CallOutcome, NodePermit, Permits, SharedBreaker},
     deny_cache::{DenyCache, TrackedRequest},
     fallback::{Cause, Fallback},
+    instances::Instances,
 };
 use crate::{
     decision::{Source, StoreReply},
@@ -46,6 +47,7 @@ pub(super) struct Guards {
     pub(super) deny_cache: Option<DenyCache>,
     pub(super) fallback: Option<Fallback>,
     pub(super) replay: BackgroundTask,
+    pub(super) instances: Arc<Instances>,
     pub(super) store_times: MovingAverage,
     pub(super) scheduling_delay: SchedulingDelay,
 }
@@ -199,6 +201,7 @@ impl Guarded {
     /// Ends the background tasks.
     pub(super) fn stop(&self) {
         self.replay.stop();
+        self.instances.stop();
         if let Some(breakers) = &self.breakers {
             breakers.stop();
         }
@@ -461,6 +464,7 @@ impl SentCall<'_> {
         // 7.
         let error = match reply {
             Ok(_) => {
+                guarded.start_announcing();
                 if guarded.has_backlog() {
                     guarded.start_replay();
                 }

@@ -11,14 +11,17 @@
 //! | deny cache | `deny_cache/` |
 //! | fallback | `fallback/` |
 //! | probes and the replay | `recovery` |
+//! | the number of instances | `instances`, `announcer` |
 //! | leases, above the guarded store | `leases/` |
 
+mod announcer;
 mod breaker;
 mod config;
 mod deny_cache;
 mod fallback;
 mod fingerprint;
 mod guarded;
+mod instances;
 mod leases;
 mod pipeline;
 mod recovery;

@@ -11,6 +11,7 @@ use super::{
     deny_cache::DenyCache,
     fallback::Fallback,
     guarded::{Guarded, Guards, Origin, Progress, WaitingCheck},
+    instances::Instances,
     leases::{self, Leases},
 };
 use crate::{
@@ -52,9 +53,11 @@ impl Pipeline {
         // A reset ends at its deadline, and may arrive later by `max_delay`.
         let pause = micros(max_delay.saturating_mul(2));
         let with_leases = config.leases && traits.counts_leases;
+        let is_counting = traits.counts_instances && config.fallback.is_some();
+        let instances = Arc::new(Instances::new(config.instances, is_counting));
         let fallback = config.fallback.map(|mut memory| {
             memory.clock = config.clock;
-            Fallback::new(memory, config.instances)
+            Fallback::new(memory, Arc::clone(&instances))
         });
         let guarded = Guarded::new(Guards {
             deadline: config.deadline,
@@ -62,11 +65,13 @@ impl Pipeline {
             deny_cache,
             fallback,
             replay: BackgroundTask::default(),
+            instances,
             store_times: MovingAverage::default(),
             scheduling_delay: traits.scheduling_delay.clone().unwrap_or_default(),
             traits,
             store: Box::new(store),
         });
+        guarded.start_announcing();
         let leases =
             with_leases.then(|| Arc::new(Leases::new(&guarded, config.lease_clock, pause)));
         Self { guarded, leases, description }
@@ -157,7 +162,7 @@ impl Pipeline {
 
     /// Returns the status of the store and of what protects its callers.
     pub(crate) fn status(&self) -> Status {
-        let Guards { store, breakers, fallback, store_times, scheduling_delay, .. } =
+        let Guards { store, breakers, fallback, instances, store_times, scheduling_delay, .. } =
             &*self.guarded;
         let mut status = store.status();
         if let Some(breakers) = breakers {
@@ -168,6 +173,7 @@ impl Pipeline {
         if let Some(leases) = &self.leases {
             (status.leased_keys, status.leased_units) = leases.held();
         }
+        status.instances = instances.counted().or(status.instances);
         status.memory = fallback.as_ref().map(Fallback::stats).or(status.memory);
         status
     }

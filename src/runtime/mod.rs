@@ -11,7 +11,7 @@ pub(crate) use self::{
     single_flight::{FlightError, SingleFlight},
 };
 pub(crate) use self::{
-    background_task::{BackgroundTask, RunningFlag, run_on_own_thread},
+    background_task::{BackgroundTask, RunningFlag, RunningGuard, run_on_own_thread},
     time_limit::{
         Elapsed, MovingAverage, SchedulingDelay, TIMER_RESOLUTION, TimeLimit, runtime_with_timer,
         saturating_add,

@@ -99,6 +99,11 @@ pub struct Traits {
     /// [leased](crate::Quota::leased) quota holds while a process uses its units later. Without this trait, no
     /// units are leased.
     pub counts_leases: bool,
+    /// Instances of a service share the store. So each limiter with a [fallback](crate::Resilience::fallback) over it
+    /// announces itself every 2 s, by a [forced](Request::Force) charge of 1 unit of a
+    /// [concurrency limit](crate::Quota::concurrent) and a [refund](Request::Refund) of the last one, and counts the
+    /// units in flight.
+    pub counts_instances: bool,
     /// The second number of the [`Mark`](crate::store::Mark) of a charge to a token bucket is the debt after the
     /// charge, so the mark of a part of the charge can be computed.
     pub marks_debts: bool,

@@ -8,6 +8,8 @@
 //! | `plimsoll_scheduling_delay_seconds` | histogram | how long a task waits for processor time |
 //! | `plimsoll_store_errors_total` | counter | by `kind`: calls to remote stores that failed, including probes |
 //! | `plimsoll_open_breakers` | gauge | breakers that are open |
+//! | `plimsoll_clock_offset_seconds` | gauge | time by which the clock of the store is ahead of the clock of this machine |
+//! | `plimsoll_instances` | gauge | instances that share the store, as this one has counted them |
 //! | `plimsoll_fallback_total` | counter | checks that this process decided by itself, and charges beyond the limit that it made |
 //! | `plimsoll_deadline_missed_total` | counter | calls that the store did not answer by the deadline |
 //! | `plimsoll_deny_cache_hits_total` | counter | checks that the deny cache denied |
@@ -69,6 +71,12 @@ reports! { feature "metrics";
             "How long a task waits for processor time."
         );
         describe_gauge!("plimsoll_open_breakers", Unit::Count, "Breakers that are open.");
+        describe_gauge!(
+            "plimsoll_clock_offset_seconds",
+            Unit::Seconds,
+            "Time by which the clock of the store is ahead of the clock of this machine."
+        );
+        describe_gauge!("plimsoll_instances", Unit::Count, "Instances that share the store.");
     }
 
     pub(super) fn decided(outcomes: Outcomes<'_>) {
@@ -98,6 +106,16 @@ reports! { feature "metrics";
     /// Adds to the number of breakers that are open.
     pub(crate) fn breakers_opened(opened: i8) {
         metrics::gauge!("plimsoll_open_breakers").increment(f64::from(opened));
+    }
+
+    /// Sets the time by which the clock of the store is ahead.
+    pub(crate) fn clocks_compared(offset: f64) {
+        metrics::gauge!("plimsoll_clock_offset_seconds").set(offset);
+    }
+
+    /// Sets the number of instances that share the store.
+    pub(crate) fn instances_counted(instances: u32) {
+        metrics::gauge!("plimsoll_instances").set(f64::from(instances));
     }
 
     /// Counts a call that the store did not answer by the deadline.

@@ -128,6 +128,14 @@ reports! { feature "tracing";
         }
     }
 
+    /// Reports that the clock of the store is ahead of the clock of this machine, or behind it, by so many seconds.
+    pub(crate) fn clock_is_off(offset: f64) {
+        tracing::warn!(
+            target: "plimsoll", offset_seconds = offset,
+            "the clocks of the store and of this machine differ"
+        );
+    }
+
     fn report_failure(error: &Error) {
         if let Some(suppressed) = failure_due(error) {
             tracing::warn!(

@@ -12,6 +12,7 @@ mod faults;
 mod frozen;
 mod hostile;
 mod in_flight;
+mod instances;
 mod judged;
 mod leased_checks;
 mod memory;

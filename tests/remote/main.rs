@@ -10,6 +10,7 @@ mod fallback;
 #[cfg(feature = "redis-tls")]
 mod faults;
 mod in_flight;
+mod instances;
 mod jobs;
 mod leases;
 mod liveness;

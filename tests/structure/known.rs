@@ -11,6 +11,10 @@ pub(crate) const SMALL: &[(&str, &str)] = &[
     ("algorithm/math", "the exact arithmetic of all algorithms"),
     ("guide", "the pages of the guide"),
     ("random", "the crate's one source of random numbers"),
+    (
+        "remote/instances",
+        "the number of instances, which stands below the fallback and its announcer",
+    ),
     ("remote/fingerprint", "the hash by which both the deny cache and the leases find a charge"),
     ("store/status", "public types for health pages, which are mostly documentation"),
     ("sync", "the locks that all folders use"),

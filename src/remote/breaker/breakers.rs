@@ -148,7 +148,8 @@ impl Breakers {
         }))
     }
 
-    fn any_is_open(&self) -> bool {
+    /// Returns whether a breaker is open.
+    pub(in crate::remote) fn any_is_open(&self) -> bool {
         self.open.load(Ordering::Relaxed) > 0
     }
 

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::backlog::Backlog;
+use super::{super::instances::Instances, backlog::Backlog};
 use crate::{
     clock::{Clock, Timestamp},
     decision::{ChargeReply, Mark, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict},
@@ -24,8 +24,8 @@ use crate::{
 pub(crate) struct Fallback {
     pub(super) local: MemoryStore,
     pub(super) clock: Arc<dyn Clock>,
-    /// The number of instances that share each limit.
-    pub(super) instances: u32,
+    /// The instances that share each limit.
+    pub(super) instances: Arc<Instances>,
     pub(super) backlog: Backlog,
 }
 
@@ -42,7 +42,7 @@ pub(in crate::remote) enum Cause {
 const UNKNOWN_WAIT: Duration = Duration::from_secs(1);
 
 impl Fallback {
-    pub(in crate::remote) fn new(memory: MemoryConfig, instances: u32) -> Self {
+    pub(in crate::remote) fn new(memory: MemoryConfig, instances: Arc<Instances>) -> Self {
         let clock = Arc::clone(&memory.clock);
         let local = MemoryStore::new(memory);
         Self { local, clock, instances, backlog: Backlog::new() }
@@ -105,7 +105,7 @@ impl Fallback {
     /// certainly not charged them.
     fn acquire(&self, charge: &Charge<'_>, time: Timestamp, was_not_applied: bool) -> ChargeReply {
         let part;
-        let share = match self.instances {
+        let share = match self.instances.shares() {
             1 => charge,
             instances => {
                 part = charge.share(instances);
@@ -127,8 +127,9 @@ impl Fallback {
         is_acquire: bool,
         was_not_applied: bool,
     ) -> StoreReply {
+        let instances = self.instances.shares();
         let shares: SmallVec<[Charge<'_>; 4]> =
-            charges.iter().filter(|it| decides(it)).map(|it| it.share(self.instances)).collect();
+            charges.iter().filter(|it| decides(it)).map(|it| it.share(instances)).collect();
         let request = if is_acquire { Request::Acquire(&shares) } else { Request::Peek(&shares) };
         let reply = self.local.call_at(request, self.clock.now());
         // The shares and their replies are in the order of the charges that they belong to.
@@ -151,8 +152,9 @@ impl Fallback {
     /// Charges units beyond the limit in this process, and later in the store unless it may have
     /// done so already or the charge is a shadow.
     fn force(&self, charges: &[Charge<'_>], cause: Cause) -> Result<StoreReply, Error> {
+        let instances = self.instances.shares();
         let shares: SmallVec<[Charge<'_>; 4]> =
-            charges.iter().map(|charge| charge.share(self.instances)).collect();
+            charges.iter().map(|charge| charge.share(instances)).collect();
         let reply = self.local.call_at(Request::Force(&shares), self.clock.now());
         if !cause.was_not_applied() {
             return Err(cause.into_error());
@@ -167,6 +169,7 @@ impl Fallback {
     /// Refunds units that this process admitted, as far as they are still in the backlog. Units that have
     /// left it were charged to the store, or may have been. They stay charged there, and in this process.
     pub(in crate::remote) fn refund(&self, receipt: &Receipt) -> StoreReply {
+        let instances = self.instances.shares();
         let lines = receipt.lines().iter().map(|line| {
             let charge = &line.charge;
             let units = if is_replayed(charge) {
@@ -174,7 +177,7 @@ impl Fallback {
             } else {
                 line.units
             };
-            ReceiptLine::new(charge.share(self.instances), units, line.mark)
+            ReceiptLine::new(charge.share(instances), units, line.mark)
         });
         let shares = Receipt::new(receipt.time, Source::Fallback, lines);
         let reply = self.local.call_at(Request::Refund(&shares), self.clock.now());

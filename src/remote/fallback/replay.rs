@@ -89,9 +89,12 @@ async fn all_answered(mut calls: Vec<Answer>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::{cell::RefCell, sync::Arc};
 
-    use super::{super::fallback::Cause, *};
+    use super::{
+        super::{super::instances::Instances, fallback::Cause},
+        *,
+    };
     use crate::{
         clock::Timestamp,
         decision::{Source, StoreReply},
@@ -105,7 +108,8 @@ mod tests {
     /// The keys of a node whose breaker is open stay, and so do the keys behind a failure.
     #[tokio::test]
     async fn keys_whose_charge_was_not_sent_stay() {
-        let fallback = Fallback::new(MemoryConfig::default(), 1);
+        let fallback =
+            Fallback::new(MemoryConfig::default(), Arc::new(Instances::new(Some(1), false)));
         let policy = Policy::new("p", "10/h").unwrap();
         let keys = 0..200_u64;
         for key in keys.clone() {

@@ -28,6 +28,10 @@ fn store(status: &Status) -> Value {
             breaker,
         ),
         "open_breakers": status.open_breakers,
+        "instances": status.instances.map_or_else(
+            || no_data("the store has not counted its instances"),
+            Value::from,
+        ),
         "latency_seconds": status.latency.map_or_else(
             || no_data("no request was sent to a store outside of this process"),
             |it| it.as_secs_f64().into(),

@@ -26,6 +26,7 @@ function ofStore(it, suffix) {
   const breaker = it.breaker.no_data ? it.breaker : pill(it.breaker.state);
   const list = [
     [`Breaker${suffix}`, breaker],
+    [`Instances${suffix}`, it.instances.no_data ? it.instances : count(it.instances)],
     [`Response time${suffix}`, ms(it.latency_seconds)],
     [`Scheduling delay${suffix}`, ms(it.scheduling_delay_seconds)],
   ];

@@ -17,7 +17,7 @@ pub(in crate::config) struct ResilienceSpec {
     /// A memory store of 100,000 keys in 64 MiB decides while the store cannot answer, unless this is false. The
     /// default is true.
     pub(in crate::config) fallback: Option<bool>,
-    /// The number of instances that share the limits while the store cannot answer. The default is 1.
+    /// The number of instances that share the limits while the store cannot answer. By default, Redis counts them.
     pub(in crate::config) instances: Option<Within<1, { u32::MAX }>>,
     /// A key that was just denied is denied again without the store, unless this is false. The default is
     /// true.
