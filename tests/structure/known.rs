@@ -2,6 +2,7 @@
 
 /// Files below 40 lines of code, each with its cause.
 pub(crate) const SMALL: &[(&str, &str)] = &[
+    ("base64", "the encoding that names of keys and headers share"),
     ("decision/standing", "what an algorithm reports on a key, which stands below the algorithms"),
     ("policy/on_failure", "a public type, and what follows from it for a check"),
     ("algorithm/math", "the exact arithmetic of all algorithms"),
