@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    decision::{Mark, Standing},
+    decision::{ChargeReply, Mark, Standing},
     quota::Quota,
 };
 
@@ -135,15 +135,18 @@ impl State for BlockedKey {
     }
 
     /// No unit is free during the block.
-    fn spend(&mut self, quota: &Quota, asked: Asked, at: At<'_>) -> (u64, Mark, Standing) {
+    fn spend(&mut self, quota: &Quota, asked: Asked, at: At<'_>) -> ChargeReply {
         let forced = Asked::forced(asked.units(0));
-        let (units, mark, standing) = self.state.spend(quota, forced, at);
-        if units > 0 {
-            return (units, mark, self.block.restrict(standing, at.now, 0));
+        if forced.cost > 0 {
+            let reply = self.state.spend(quota, forced, at);
+            return ChargeReply {
+                standing: self.block.restrict(reply.standing, at.now, 0),
+                ..reply
+            };
         }
         // The wait is the wait of the refused cost, which may be longer than the block.
         let standing = self.state.standing(quota, at.now, asked.cost);
-        (units, mark, self.block.restrict(standing, at.now, asked.cost))
+        ChargeReply::peeked(asked.cost, self.block.restrict(standing, at.now, asked.cost))
     }
 }
 

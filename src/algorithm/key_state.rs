@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    decision::{Mark, Standing},
+    decision::ChargeReply,
     quota::{Algorithm, Quota, for_each_algorithm},
 };
 
@@ -46,6 +46,19 @@ macro_rules! states {
             pub(super) fn returned_at(quota: &Quota, time: u64) -> Option<u64> {
                 match quota.algorithm() {
                     $(Algorithm::$name { .. } => <$state>::returned_at(quota, time),)+
+                }
+            }
+
+            /// Charges units like [`State::spend`], by the algorithm of the state.
+            fn spend_by_algorithm(
+                &mut self,
+                quota: &Quota,
+                asked: Asked,
+                at: At<'_>,
+            ) -> ChargeReply {
+                match self {
+                    $(Self::$name(state) => state.spend(quota, asked, at),)+
+                    Self::Blocked(key) => key.spend(quota, asked, at),
                 }
             }
 
@@ -99,21 +112,16 @@ for_each_algorithm!(states);
 impl KeyState {
     /// Charges units like [`State::spend`]. A charge after the end of a block removes the block, and a refused one does
     /// not: the clock may be set back.
-    pub(crate) fn spend(
-        &mut self,
-        quota: &Quota,
-        asked: Asked,
-        at: At<'_>,
-    ) -> (u64, Mark, Standing) {
+    pub(crate) fn spend(&mut self, quota: &Quota, asked: Asked, at: At<'_>) -> ChargeReply {
         let has_ended = matches!(self, Self::Blocked(_)) && !self.is_blocked(at.now);
         if has_ended && let Self::Blocked(key) = self {
             let spent = key.state.spend(quota, asked, at);
-            if spent.0 > 0 {
+            if spent.units > 0 {
                 self.unblock(at.budget);
             }
             return spent;
         }
-        (**self).spend(quota, asked, at)
+        self.spend_by_algorithm(quota, asked, at)
     }
 
     /// Refunds the units of a charge that still count. Returns their number.
@@ -183,10 +191,10 @@ mod tests {
             let mut state = KeyState::new(algorithm);
             let now = Timestamp::from_micros(1_000_700);
             let mut charge = |units: u64| {
-                let (charged, mark, _) =
+                let reply =
                     state.spend(&quota, Asked::forced(units), At { now, budget: &UnlimitedMemory });
-                assert_eq!(charged, units, "{algorithm}");
-                mark.0[1]
+                assert_eq!(reply.units, units, "{algorithm}");
+                reply.mark.0[1]
             };
             let has_debt_marks = [charge(30), charge(11), charge(1)] == [30, 41, 42];
             assert_eq!(algorithm.has_debt_marks(), has_debt_marks, "{algorithm}");
@@ -213,7 +221,9 @@ mod tests {
                     );
                 }
                 let passed = parts.iter().map(|&units| {
-                    state.spend(&quota, Asked::all(units), At { now, budget: &UnlimitedMemory }).0
+                    state
+                        .spend(&quota, Asked::all(units), At { now, budget: &UnlimitedMemory })
+                        .units
                 });
                 let spent: u64 = passed.sum();
                 let later = |by| Timestamp::from_micros(now.as_micros() + by);

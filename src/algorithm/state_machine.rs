@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::bytes::Numbers;
 use crate::{
     clock::Timestamp,
-    decision::{Mark, Standing},
+    decision::{ChargeReply, Mark, Standing, Verdict},
     quota::Quota,
 };
 
@@ -165,9 +165,9 @@ pub(crate) trait State: Stored {
     /// Returns the standing of the key, with the wait of a charge of `units`.
     fn standing(&mut self, quota: &Quota, now: Timestamp, units: u64) -> Standing;
 
-    /// Charges the units that are asked for, as far as they are free. Returns their number, the mark of the
-    /// charge and the standing of the key. If the number is 0, the standing has the wait for the cost.
-    fn spend(&mut self, quota: &Quota, asked: Asked, at: At<'_>) -> (u64, Mark, Standing);
+    /// Charges the units that are asked for, as far as they are free. If none is charged, the reply has the verdict
+    /// on the cost, and the wait for it.
+    fn spend(&mut self, quota: &Quota, asked: Asked, at: At<'_>) -> ChargeReply;
 }
 
 impl<M: StateMachine> State for M {
@@ -181,15 +181,20 @@ impl<M: StateMachine> State for M {
         standing(self, &self.snapshot(quota, now), quota, units)
     }
 
-    fn spend(&mut self, quota: &Quota, asked: Asked, at: At<'_>) -> (u64, Mark, Standing) {
+    fn spend(&mut self, quota: &Quota, asked: Asked, at: At<'_>) -> ChargeReply {
         self.heal(at.now);
         let mut snapshot = self.snapshot(quota, at.now);
         let units = asked.units(snapshot.free());
         if units == 0 {
-            return (0, Mark::default(), standing(self, &snapshot, quota, asked.cost));
+            return ChargeReply::peeked(asked.cost, standing(self, &snapshot, quota, asked.cost));
         }
         let mark = self.charge(&mut snapshot, units, at.budget);
-        (units, mark, standing(self, &snapshot, quota, 0))
+        ChargeReply {
+            verdict: Verdict::Passed,
+            units,
+            standing: standing(self, &snapshot, quota, 0),
+            mark,
+        }
     }
 }
 

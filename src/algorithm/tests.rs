@@ -67,10 +67,10 @@ fn quotas(limit: u64, micros: u64) -> impl Iterator<Item = Quota> {
 }
 
 fn charge(state: &mut KeyState, quota: &Quota, now: u64, units: u64) -> Mark {
-    let (charged, mark, _) =
+    let reply =
         state.spend(quota, Asked::forced(units), At { now: at(now), budget: &UnlimitedMemory });
-    assert_eq!(charged, units);
-    mark
+    assert_eq!(reply.units, units);
+    reply.mark
 }
 
 fn free(state: &mut KeyState, quota: &Quota, now: u64) -> u64 {
@@ -318,10 +318,10 @@ fn a_charge_after_a_block_removes_it_and_a_forced_one_during_it_waits_for_nothin
     assert!(state.heap_bytes() > 0);
     let forced =
         state.spend(&quota, Asked::forced(2), At { now: at(1_100), budget: &UnlimitedMemory });
-    assert_eq!((forced.0, forced.2.retry_after), (2, None));
+    assert_eq!((forced.units, forced.standing.retry_after), (2, None));
     let denied =
         state.spend(&quota, Asked::all(2), At { now: at(1_200), budget: &UnlimitedMemory });
-    assert_eq!((denied.0, denied.2.retry_after), (0, Some(Duration::from_micros(300))));
+    assert_eq!((denied.units, denied.standing.retry_after), (0, Some(Duration::from_micros(300))));
     assert!(state.heap_bytes() > 0);
     charge(&mut state, &quota, 1_600, 1);
     assert_eq!(state.heap_bytes(), 0);

@@ -1,17 +1,9 @@
 //! The decision on a check.
 
-use std::{mem, time::Duration};
+use std::time::Duration;
 
-use smallvec::SmallVec;
-
-use super::{
-    ChargeReply, Outcome, Outcomes, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict,
-};
-use crate::{
-    clock::Timestamp,
-    error::{Error, ErrorKind},
-    policy::Charges,
-};
+use super::{Outcome, Outcomes, Receipt, ReceiptLine, Source, Standing, StoreReply, Verdict};
+use crate::{clock::Timestamp, error::Error, policy::Charges};
 
 /// The decision on a check: all charges were admitted, or none was spent.
 ///
@@ -58,28 +50,22 @@ pub enum Decision<'p> {
 #[derive(Debug, Clone)]
 pub(super) struct Details<'p> {
     pub(super) charges: Charges<'p>,
-    pub(super) time: Timestamp,
-    pub(super) source: Source,
-    is_admitted: bool,
-    /// The position of the outcome that binds. One byte is enough for [`Charges::MAX`].
-    binding: Option<u8>,
     /// Has a line for each charge.
-    pub(super) replies: SmallVec<[ChargeReply; 1]>,
+    pub(super) reply: StoreReply,
 }
 
 impl<'p> Decision<'p> {
-    /// Creates the decision on charges, which it takes out of `charges`, from the reply of the store.
+    /// Creates the decision on charges from the reply of the store.
     ///
     /// # Errors
     ///
     /// Returns an error if the reply does not have a line for each charge.
-    pub(crate) fn new(charges: &mut Charges<'p>, reply: StoreReply) -> Result<Self, Error> {
-        let details = Details::new(charges, reply, false)?;
-        Ok(if details.is_admitted {
-            Self::Allowed(Allowed(details))
-        } else {
-            Self::Denied(Denied(details))
-        })
+    #[inline]
+    pub(crate) fn new(charges: Charges<'p>, reply: StoreReply) -> Result<Self, Error> {
+        if Outcomes::new(&charges, &reply)?.are_admitted() {
+            return Ok(Self::Allowed(Allowed(Details::new(charges, reply))));
+        }
+        Ok(Self::Denied(Denied(Details::new(charges, reply))))
     }
 
     /// Creates the decision on charges that were spent whatever the verdicts on them.
@@ -87,11 +73,9 @@ impl<'p> Decision<'p> {
     /// # Errors
     ///
     /// Returns an error if the reply does not have a line for each charge.
-    pub(crate) fn forced(
-        mut charges: Charges<'p>,
-        reply: StoreReply,
-    ) -> Result<Allowed<'p>, Error> {
-        Details::new(&mut charges, reply, true).map(Allowed)
+    pub(crate) fn forced(charges: Charges<'p>, reply: StoreReply) -> Result<Allowed<'p>, Error> {
+        Outcomes::new(&charges, &reply)?;
+        Ok(Allowed(Details::new(charges, reply)))
     }
 
     /// Returns whether the check was admitted.
@@ -103,7 +87,10 @@ impl<'p> Decision<'p> {
     /// Returns the outcome of every charge, in their order.
     #[must_use]
     pub fn outcomes(&self) -> Outcomes<'_> {
-        self.details().outcomes()
+        match self {
+            Self::Allowed(allowed) => allowed.outcomes(),
+            Self::Denied(denied) => denied.outcomes(),
+        }
     }
 
     /// Returns the binding outcome: in a denial the charge with the longest wait, in an admission the charge
@@ -111,19 +98,19 @@ impl<'p> Decision<'p> {
     /// [trials](crate::Charge::trial).
     #[must_use]
     pub fn binding(&self) -> Option<Outcome<'_>> {
-        self.details().binding()
+        self.outcomes().binding()
     }
 
     /// Returns the store's time of the decision.
     #[must_use]
     pub fn time(&self) -> Timestamp {
-        self.details().time
+        self.details().reply.time
     }
 
     /// Returns the kind of store that decided.
     #[must_use]
     pub fn source(&self) -> Source {
-        self.details().source
+        self.details().reply.source
     }
 
     /// Returns the same decision with [`Policy`](crate::Policy) handles of its own.
@@ -137,36 +124,32 @@ impl<'p> Decision<'p> {
     /// Returns a receipt for at most `units` units of the charge at `position`. It has no line if
     /// the charge was not made.
     pub(crate) fn receipt(&self, position: usize, units: u64) -> Receipt {
-        let Details { charges, replies, .. } = self.details();
-        let line = charges.get(position).zip(replies.get(position));
-        let line = line.and_then(|(charge, reply)| {
-            ReceiptLine::of_reply(charge.clone(), reply, self.source(), units)
-        });
+        let Details { charges, reply } = self.details();
+        let line = charges.get(position).zip(reply.charges.get(position));
+        let line = line
+            .and_then(|(charge, reply)| ReceiptLine::of_reply(charge, reply, self.source(), units));
         Receipt::new(self.time(), self.source(), line)
     }
 
     /// Returns the receipt of the units that the check holds in flight, if there are any.
     pub(crate) fn in_flight(&self) -> Option<Receipt> {
         let Self::Allowed(Allowed(details)) = self else { return None };
-        let lines = details.charges.iter().zip(&details.replies);
+        let lines = details.charges.iter().zip(&details.reply.charges);
         let held =
             lines.filter(|(charge, reply)| charge.quota().is_concurrent() && reply.units > 0);
-        let mut lines = held
-            .filter_map(|(charge, reply)| {
-                ReceiptLine::of_reply(charge.clone(), reply, self.source(), u64::MAX)
-            })
-            .peekable();
-        lines.peek()?;
+        held.clone().next()?;
+        let lines = held.filter_map(|(charge, reply)| {
+            ReceiptLine::of_reply(charge, reply, self.source(), u64::MAX)
+        });
         Some(Receipt::new(self.time(), self.source(), lines))
     }
 
     /// Replaces the standing of the charge at `position` after a refund.
     pub(crate) fn restate(&mut self, position: usize, standing: Standing) {
-        if let Self::Allowed(Allowed(details)) = self {
-            if let Some(reply) = details.replies.get_mut(position) {
-                reply.standing = standing;
-            }
-            details.binding = details.outcomes().tightest();
+        if let Self::Allowed(Allowed(details)) = self
+            && let Some(reply) = details.reply.charges.get_mut(position)
+        {
+            reply.standing = standing;
         }
     }
 
@@ -178,36 +161,16 @@ impl<'p> Decision<'p> {
 }
 
 impl<'p> Details<'p> {
-    /// Takes the charges out of `charges`, unless the reply does not have a line for each.
-    fn new(charges: &mut Charges<'p>, reply: StoreReply, is_forced: bool) -> Result<Self, Error> {
-        let StoreReply { time, source, charges: replies } = reply;
-        if replies.len() != charges.len() {
-            return Err(wrong_length());
-        }
-        let outcomes = Outcomes::new(charges, &replies);
-        let is_admitted = is_forced || outcomes.are_admitted();
-        let binding = if is_admitted { outcomes.tightest() } else { outcomes.longest_wait() };
-        Ok(Self { charges: mem::take(charges), time, source, is_admitted, binding, replies })
-    }
-
-    pub(super) fn outcomes(&self) -> Outcomes<'_> {
-        Outcomes::of_decided(&self.charges, &self.replies, self.is_admitted)
-    }
-
-    pub(super) fn binding(&self) -> Option<Outcome<'_>> {
-        self.outcomes().nth(self.binding?.into())
+    /// Creates the content of a decision. As a call of its own, it is written where the decision is returned, and not
+    /// copied to there (`benches/check.rs`, one charge).
+    #[inline(never)]
+    fn new(charges: Charges<'p>, reply: StoreReply) -> Self {
+        Self { charges, reply }
     }
 
     fn into_owned(self) -> Details<'static> {
         Details { charges: self.charges.into_owned(), ..self }
     }
-}
-
-fn wrong_length() -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        "the store answered another number of charges than it was asked",
-    )
 }
 
 /// The details of a denied check: the outcome of each charge, and the wait.
@@ -219,14 +182,14 @@ impl<'p> Denied<'p> {
     /// Returns the outcome of every charge, in their order.
     #[must_use]
     pub fn outcomes(&self) -> Outcomes<'_> {
-        self.0.outcomes()
+        Outcomes::of_decided(&self.0.charges, &self.0.reply.charges, false)
     }
 
     /// Returns the refused outcome with the longest wait. A refusal without a wait counts as longer
     /// than one with a wait, and a cost over capacity as the longest.
     #[must_use]
     pub fn binding(&self) -> Option<Outcome<'_>> {
-        self.0.binding()
+        self.outcomes().binding()
     }
 
     /// Returns the shortest wait after which the whole check is admitted if no other check spends
@@ -251,13 +214,13 @@ impl<'p> Denied<'p> {
 
     /// Returns the store's time of the decision.
     pub(crate) fn time(&self) -> Timestamp {
-        self.0.time
+        self.0.reply.time
     }
 
     /// Returns the kind of store that decided.
     #[must_use]
     pub fn source(&self) -> Source {
-        self.0.source
+        self.0.reply.source
     }
 }
 
@@ -270,25 +233,24 @@ impl<'p> Allowed<'p> {
     /// Returns the outcome of every charge, in their order.
     #[must_use]
     pub fn outcomes(&self) -> Outcomes<'_> {
-        self.0.outcomes()
+        Outcomes::of_decided(&self.0.charges, &self.0.reply.charges, true)
     }
 
     /// Returns the fewest units left under any of the policies, or `None` if all charges are
     /// [shadows](crate::Charge::shadow) or [trials](crate::Charge::trial).
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        Some(self.0.binding()?.standing().remaining)
+        Some(self.outcomes().binding()?.standing().remaining)
     }
 
     /// Returns the [`Receipt`] for a refund or a settlement (see
     /// [`Limiter::hold`](crate::Limiter::hold)).
     pub fn into_receipt(self) -> Receipt {
-        let Details { charges, time, source, replies, .. } = self.0;
-        let lines = charges
-            .into_iter()
-            .zip(&replies)
-            .filter_map(|(charge, reply)| ReceiptLine::of_reply(charge, reply, source, u64::MAX));
-        Receipt::new(time, source, lines)
+        let Details { charges, reply } = self.0;
+        let lines = charges.iter().zip(&reply.charges).filter_map(|(charge, line)| {
+            ReceiptLine::of_reply(charge, line, reply.source, u64::MAX)
+        });
+        Receipt::new(reply.time, reply.source, lines)
     }
 }
 
@@ -306,7 +268,7 @@ mod tests {
     /// Decides one charge for each verdict and wait.
     fn decide(lines: &[(Verdict, Option<u64>)], expect: impl FnOnce(&Decision<'_>)) {
         let policy = Policy::new("policy", Quota::per_second(10)).unwrap();
-        let mut charges: Charges<'_> =
+        let charges: Charges<'_> =
             (0..lines.len() as u64).map(|key| policy.charge(key, 1)).collect();
         let charges_of_reply = lines.iter().map(|&(verdict, wait)| ChargeReply {
             verdict,
@@ -322,7 +284,7 @@ mod tests {
             source: Source::Shared,
             charges: charges_of_reply.collect(),
         };
-        expect(&Decision::new(&mut charges, reply).unwrap());
+        expect(&Decision::new(charges, reply).unwrap());
     }
 
     #[test]
@@ -360,7 +322,7 @@ mod tests {
         let jobs = Policy::new("jobs", Quota::concurrent(10)).unwrap();
         let day = Policy::new("day", Quota::per_day(10)).unwrap();
         let held = |lines: &[(&Policy, Verdict, u64)]| {
-            let mut charges: Charges<'_> =
+            let charges: Charges<'_> =
                 lines.iter().map(|(policy, _, units)| policy.charge(1, *units).shadow()).collect();
             let standing = Standing::full(10);
             let replies = lines.iter().map(|&(_, verdict, units)| ChargeReply {
@@ -370,7 +332,7 @@ mod tests {
                 mark: Mark::default(),
             });
             let reply = StoreReply::new(Timestamp::from_micros(7), Source::Local, replies);
-            let receipt = Decision::new(&mut charges, reply).unwrap().in_flight();
+            let receipt = Decision::new(charges, reply).unwrap().in_flight();
             receipt.map(|receipt| receipt.lines().iter().map(|line| line.units).sum())
         };
         assert_eq!(held(&[(&day, Verdict::Passed, 3)]), None);

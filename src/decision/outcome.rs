@@ -2,9 +2,10 @@
 
 use std::cmp::Reverse;
 
-use super::{ChargeReply, Standing, Verdict};
+use super::{ChargeReply, Standing, StoreReply, Verdict};
 use crate::{
     clock::micros_up,
+    error::{Error, ErrorKind},
     policy::{Charge, OUTCOMES},
 };
 
@@ -118,19 +119,43 @@ impl<'a> Outcome<'a> {
         let is_in_flight = self.charge.quota().is_concurrent();
         Some(if is_in_flight { wait.min(CONCURRENT_WAIT_MICROS) } else { wait })
     }
+
+    /// Returns the wait of a charge as a number that is larger the longer it is.
+    fn wait_to_compare(self) -> u64 {
+        match (self.verdict(), self.wait_micros()) {
+            (Verdict::OverCapacity, _) => u64::MAX,
+            // The store refused and named no wait, so that no wait of the check is known.
+            (Verdict::Refused, None) => u64::MAX - 1,
+            (Verdict::Refused, Some(wait)) => wait.saturating_add(1).min(u64::MAX - 2),
+            (Verdict::Passed, _) => 0,
+        }
+    }
 }
 
 /// The estimated wait in microseconds until another unit in flight is released.
 const CONCURRENT_WAIT_MICROS: u64 = 1_000_000;
 
 impl<'a> Outcomes<'a> {
-    pub(super) fn new(charges: &'a [Charge<'a>], replies: &'a [ChargeReply]) -> Self {
+    /// Creates the outcomes of a check from the reply of a store.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the reply does not have a line for each charge.
+    #[inline]
+    pub(crate) fn new(charges: &'a [Charge<'a>], reply: &'a StoreReply) -> Result<Self, Error> {
+        let replies = &*reply.charges;
+        if replies.len() != charges.len() {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                "the store answered another number of charges than it was asked",
+            ));
+        }
         // A shadow or a trial never denies a check.
         let is_admitted = charges
             .iter()
             .zip(replies)
             .all(|(charge, reply)| reply.verdict == Verdict::Passed || !charge.is_live());
-        Self::of_decided(charges, replies, is_admitted)
+        Ok(Self::of_decided(charges, replies, is_admitted))
     }
 
     /// Returns the outcomes of a check that was decided before.
@@ -143,32 +168,19 @@ impl<'a> Outcomes<'a> {
     }
 
     /// Returns whether the check was admitted.
-    pub(super) fn are_admitted(self) -> bool {
+    pub(crate) fn are_admitted(self) -> bool {
         self.is_admitted
     }
 
-    /// Returns the position of the outcome with the fewest units left.
-    pub(crate) fn tightest(self) -> Option<u8> {
-        self.first_of_max(|outcome| u64::MAX - outcome.standing().remaining)
-    }
-
-    /// Returns the position of the refused outcome with the longest wait.
-    pub(super) fn longest_wait(self) -> Option<u8> {
-        self.first_of_max(|outcome| match (outcome.verdict(), outcome.wait_micros()) {
-            (Verdict::OverCapacity, _) => u64::MAX,
-            // The store refused and named no wait, so that no wait of the check is known.
-            (Verdict::Refused, None) => u64::MAX - 1,
-            (Verdict::Refused, Some(wait)) => wait.saturating_add(1).min(u64::MAX - 2),
-            (Verdict::Passed, _) => 0,
-        })
-    }
-
-    /// Returns the position of the first outcome that has the maximum. Shadows and trials do not
-    /// count.
-    fn first_of_max(self, value: impl Fn(Outcome<'a>) -> u64) -> Option<u8> {
-        let live = self.enumerate().filter(|(_, outcome)| outcome.charge().is_live());
-        let (position, _) = live.min_by_key(|(_, outcome)| Reverse(value(*outcome)))?;
-        u8::try_from(position).ok()
+    /// Returns the first outcome that binds: of an admitted check the one with the fewest units left, of a denied
+    /// check the refused one with the longest wait. Shadows and trials do not count.
+    pub(crate) fn binding(self) -> Option<Outcome<'a>> {
+        let live = self.filter(|outcome| outcome.charge().is_live());
+        if self.is_admitted {
+            live.min_by_key(|outcome| outcome.standing().remaining)
+        } else {
+            live.min_by_key(|outcome| Reverse(outcome.wait_to_compare()))
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The receipt of a check, for a refund or a settlement.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::{ChargeReply, Mark, Source};
@@ -105,10 +107,16 @@ impl Receipt {
         &self.lines
     }
 
-    /// Returns a copy of the lines whose units are in flight, if there are any.
-    pub(crate) fn in_flight(&self) -> Option<Self> {
-        let held = self.copy(ReceiptLine::is_in_flight);
-        (!held.lines.is_empty()).then_some(held)
+    /// Returns the receipt of the units in flight, if there are any. It is this one if there are no others.
+    pub(crate) fn in_flight(self: &Arc<Self>) -> Option<Arc<Self>> {
+        let in_flight = self.lines.iter().filter(|line| line.is_in_flight()).count();
+        if in_flight == 0 {
+            None
+        } else if in_flight == self.lines.len() {
+            Some(Arc::clone(self))
+        } else {
+            Some(Arc::new(self.copy(ReceiptLine::is_in_flight)))
+        }
     }
 
     /// Returns a copy of some lines. Only one of them is used.
@@ -121,15 +129,14 @@ impl Receipt {
         Self::new(self.time, self.source, lines)
     }
 
-    /// Removes the lines of concurrency limits, whose units are released and never charged later.
-    pub(crate) fn without_in_flight(mut self) -> Self {
-        self.lines.retain(|line| !line.charge.quota().is_concurrent());
-        self
+    /// Returns a copy without the lines of concurrency limits, whose units are released and never charged later.
+    pub(crate) fn without_in_flight(&self) -> Self {
+        self.copy(|line| !line.charge.quota().is_concurrent())
     }
 
     /// Adds the lines of another receipt of the same source.
-    pub(crate) fn append(&mut self, other: Self) {
-        self.lines.extend(other.lines);
+    pub(crate) fn append(&mut self, other: &Self) {
+        self.lines.extend(other.copy(|_| true).lines);
     }
 
     pub(crate) fn into_lines(self) -> impl Iterator<Item = ReceiptLine> {
@@ -166,14 +173,15 @@ impl ReceiptLine {
     /// Creates the line of a charge in an admitted check that `source` decided, for at most
     /// `max_units` of its units. Returns `None` if the charge was not made.
     pub(super) fn of_reply(
-        charge: Charge<'_>,
+        charge: &Charge<'_>,
         reply: &ChargeReply,
         source: Source,
         max_units: u64,
     ) -> Option<Self> {
         let is_undecided = source == Source::Fallback && charge.on_failure() == OnFailure::Allow;
         let is_made = reply.units > 0 || (charge.cost() == 0 && !is_undecided);
-        is_made.then(|| Self::new(charge.into_owned(), reply.units.min(max_units), reply.mark))
+        is_made
+            .then(|| Self::new(charge.clone().into_owned(), reply.units.min(max_units), reply.mark))
     }
 
     /// Restores a line from its parts: see [`Receipt::new`].
@@ -223,9 +231,10 @@ mod tests {
     fn units_are_in_flight_if_a_concurrency_limit_counts_them() {
         let (day, jobs) = (Quota::per_day(9), Quota::concurrent(9));
         let mut both = receipt(day, &[3]);
-        both.append(receipt(jobs, &[0, 2]));
+        both.append(&receipt(jobs, &[0, 2]));
+        let both = Arc::new(both);
         assert_eq!(both.in_flight().map(|held| units(&held)), Some(vec![2]));
-        assert!(receipt(day, &[3]).in_flight().is_none());
+        assert!(Arc::new(receipt(day, &[3])).in_flight().is_none());
         assert_eq!(units(&both.without_in_flight()), [3]);
     }
 
@@ -239,7 +248,7 @@ mod tests {
             let (verdict, standing) = (Verdict::Passed, Standing::full(9));
             let reply = ChargeReply { verdict, units, standing, mark: Mark::default() };
             let charge = charge.clone().with_cost(cost);
-            ReceiptLine::of_reply(charge, &reply, source, 2).map(|line| line.units)
+            ReceiptLine::of_reply(&charge, &reply, source, 2).map(|line| line.units)
         };
         for charge in [&allowing, &local] {
             for source in [Source::Shared, Source::Fallback] {

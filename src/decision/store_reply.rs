@@ -77,7 +77,7 @@ impl Source {
 }
 
 /// The reply of a [`Store`](crate::store::Store) to one [`Charge`](crate::Charge).
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChargeReply {
     /// The verdict on the charge by itself.
     pub verdict: Verdict,
@@ -92,9 +92,21 @@ pub struct ChargeReply {
     pub mark: Mark,
 }
 
-#[cfg(any(feature = "redis", test))]
 impl ChargeReply {
+    /// Creates the reply to a charge of `cost` units that were not spent. `standing` is the standing of its key.
+    pub(crate) fn peeked(cost: u64, standing: Standing) -> Self {
+        let verdict = if cost <= standing.remaining {
+            Verdict::Passed
+        } else if cost > standing.limit {
+            Verdict::OverCapacity
+        } else {
+            Verdict::Refused
+        };
+        Self { verdict, units: 0, standing, mark: Mark::default() }
+    }
+
     /// Returns the reply to the same charge in a check that spends nothing.
+    #[cfg(any(feature = "redis", test))]
     pub(crate) fn unspent(mut self) -> Self {
         let Standing { limit, remaining, .. } = &mut self.standing;
         *remaining = remaining.saturating_add(self.units).min(*limit);

@@ -13,6 +13,7 @@ use super::{
 macro_rules! from_bytes {
     ($([$($generic:tt)*] $bytes:ty),+ $(,)?) => {
         $(impl<$($generic)*> From<$bytes> for Key {
+            #[inline]
             fn from(bytes: $bytes) -> Self {
                 Self::new(bytes.as_ref())
             }

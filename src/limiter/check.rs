@@ -1,7 +1,7 @@
 //! The beginning of a check, which the layer calls too, and its future.
 
 use std::{
-    fmt,
+    fmt, mem,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -9,7 +9,7 @@ use std::{
 
 use super::Limiter;
 use crate::{
-    decision::{Decision, StoreReply},
+    decision::{Decision, Outcomes, StoreReply},
     error::{Effect, Error, ErrorKind},
     policy::{Charge, Charges},
     quota::Quota,
@@ -83,42 +83,40 @@ impl<'p> Future for Check<'_, 'p> {
         let Self { limiter, within, state } = &mut *self;
         if let CheckState::New(charges) = state {
             match limiter.begin(charges, *within) {
-                Ok(Progress::Decided(reply)) => {
-                    let decision = reply.and_then(|reply| limiter.decide(charges, reply));
+                Progress::Decided(Ok(reply)) => {
+                    let charges = mem::take(charges);
                     *state = CheckState::Done;
-                    return Poll::Ready(decision);
+                    return Poll::Ready(decide(charges, reply));
                 }
-                Ok(Progress::Waits(call)) => *state = CheckState::Waiting(Box::new(call)),
-                Err(error) => {
+                Progress::Decided(Err(error)) => {
                     *state = CheckState::Done;
                     return Poll::Ready(Err(error));
                 }
+                Progress::Waits(call) => *state = CheckState::Waiting(Box::new(call)),
             }
         }
         let CheckState::Waiting(call) = state else { panic!("check polled after it was ready") };
-        let (mut charges, reply) = ready!(Pin::new(call).poll(cx));
+        let (charges, reply) = ready!(Pin::new(call).poll(cx));
         *state = CheckState::Done;
-        Poll::Ready(reply.and_then(|reply| limiter.decide(&mut charges, reply)))
+        Poll::Ready(reply.and_then(|reply| decide(charges, reply)))
     }
 }
 
 impl Limiter {
     /// Begins a check, which waits no longer than `within` for a remote store. A check that waits takes the
-    /// charges, and returns them with the reply.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the charges are not [valid](Charges::validate).
+    /// charges, and returns them with the reply. One whose charges are not [valid](Charges::validate) fails at once.
     pub(crate) fn begin<'p>(
         &self,
         charges: &mut Charges<'p>,
         within: Option<Duration>,
-    ) -> Result<Progress<WaitingCheck<'p>>, Error> {
-        charges.validate()?;
-        Ok(match self.0.store.acquire(charges, within) {
+    ) -> Progress<WaitingCheck<'p>> {
+        if let Err(error) = charges.validate() {
+            return Progress::Decided(Err(error));
+        }
+        match self.0.store.acquire(charges, within) {
             Progress::Decided(reply) => Progress::Decided(reply),
             Progress::Waits(call) => Progress::Waits(self.guard(call)),
-        })
+        }
     }
 
     /// Wraps a check that takes units in flight, so that they are not lost if its caller stops waiting or is late.
@@ -133,24 +131,13 @@ impl Limiter {
         }
     }
 
-    /// Makes the decision of a check, which takes the charges, and reports it.
-    pub(super) fn decide<'p>(
-        &self,
-        charges: &mut Charges<'p>,
-        reply: StoreReply,
-    ) -> Result<Decision<'p>, Error> {
-        let decision = Decision::new(charges, reply)?;
-        telemetry::record_decision(&decision, || None);
-        Ok(decision)
-    }
-
     /// Checks charges once, and leaves them to the caller, who may check them again.
     ///
     /// # Errors
     ///
     /// Returns an error if the store cannot answer, or if the charges are not valid.
     pub(super) async fn acquire(&self, charges: &Charges<'_>) -> Result<StoreReply, Error> {
-        let call = match self.begin(&mut charges.clone(), None)? {
+        let call = match self.begin(&mut charges.clone(), None) {
             Progress::Decided(reply) => return reply,
             // In a box, because many requests may wait for their turn, each with this future.
             Progress::Waits(call) => Box::new(call),
@@ -166,14 +153,20 @@ impl Limiter {
                            use check(..).await";
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        match self.begin(&mut charges, None)? {
-            Progress::Decided(reply) => self.decide(&mut charges, reply?),
+        match self.begin(&mut charges, None) {
+            Progress::Decided(reply) => decide(charges, reply?),
             Progress::Waits(_) => {
                 let message = "the store says that it is embedded, but its answer is not ready";
                 Err(Error::new(ErrorKind::Protocol, message).with_effect(Effect::Unknown))
             }
         }
     }
+}
+
+/// Makes the decision on these charges, and reports it.
+fn decide(charges: Charges<'_>, reply: StoreReply) -> Result<Decision<'_>, Error> {
+    telemetry::record_decision(Outcomes::new(&charges, &reply)?, reply.source, || None);
+    Decision::new(charges, reply)
 }
 
 impl fmt::Debug for Check<'_, '_> {

@@ -102,7 +102,7 @@ impl<'p> RepeatedCheck<'_, 'p> {
     async fn decide(&self, poll: &mut Duration, end: Instant) -> Result<Attempt<'p>, Error> {
         let reply = self.acquire().await?;
         let charges = self.charges();
-        let decision = Decision::new(&mut charges.clone(), reply)?;
+        let decision = Decision::new(charges.clone(), reply)?;
         let refused = match &decision {
             Decision::Allowed(_) => None,
             Decision::Denied(denied) => denied.binding().zip(wait_of(denied, poll)),

@@ -2,6 +2,7 @@
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -26,7 +27,7 @@ pub(crate) struct HeldUnits {
 
 impl HeldUnits {
     /// Returns the newest receipt of the units, which the caller refunds.
-    pub(super) fn into_receipt(self) -> Option<Receipt> {
+    pub(super) fn into_receipt(self) -> Option<Arc<Receipt>> {
         self.limiter.0.units.end(self.id)
     }
 }
@@ -34,7 +35,7 @@ impl HeldUnits {
 impl Drop for HeldUnits {
     fn drop(&mut self) {
         if let Some(receipt) = self.limiter.0.units.end(self.id) {
-            self.limiter.release(receipt);
+            self.limiter.release(&receipt);
         }
     }
 }
@@ -44,7 +45,7 @@ const MAX_CHECKS: u32 = 3;
 
 impl Limiter {
     /// Holds the units of `receipt`, all of which are in flight.
-    pub(super) fn hold_in_flight(&self, receipt: Receipt) -> HeldUnits {
+    pub(super) fn hold_in_flight(&self, receipt: Arc<Receipt>) -> HeldUnits {
         let id = self.0.units.hold(receipt);
         self.start_keeper();
         HeldUnits { limiter: self.clone(), id }
@@ -68,7 +69,7 @@ impl Limiter {
             {
                 return (charges, Ok(reply));
             }
-            let decision = Decision::new(&mut charges.clone(), reply.clone());
+            let decision = Decision::new(charges.clone(), reply.clone());
             let Ok(Decision::Allowed(allowed)) = decision else { return (charges, Ok(reply)) };
             if let Err(error) = self.refund(&allowed.into_receipt()).await {
                 return (charges, Err(error));
@@ -109,11 +110,11 @@ impl Drop for AwaitedCheck {
         let Some(runtime) = self.runtime.take() else { return };
         let limiter = self.limiter.clone();
         runtime.spawn(async move {
-            if let (mut charges, Ok(reply)) = call.await
-                && let Ok(decision) = Decision::new(&mut charges, reply)
+            if let (charges, Ok(reply)) = call.await
+                && let Ok(decision) = Decision::new(charges, reply)
                 && let Some(receipt) = decision.in_flight()
             {
-                limiter.release(receipt);
+                limiter.release(&receipt);
             }
         });
     }

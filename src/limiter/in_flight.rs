@@ -61,7 +61,7 @@ struct Released {
 /// The units that one check holds.
 #[derive(Debug)]
 struct Held {
-    receipt: Receipt,
+    receipt: Arc<Receipt>,
     /// The last round before the units were taken, or the round of their last renewal.
     since: Instant,
     /// The time before which the units are not due.
@@ -89,7 +89,7 @@ pub(super) struct DueUnits {
 
 impl UnitsInFlight {
     /// Adds the receipt of units in flight.
-    pub(super) fn hold(&self, receipt: Receipt) -> HeldId {
+    pub(super) fn hold(&self, receipt: Arc<Receipt>) -> HeldId {
         let mut log = self.log.lock();
         if log.round.is_none() {
             self.wakes_renewals.notify_one();
@@ -102,7 +102,7 @@ impl UnitsInFlight {
     }
 
     /// Removes the receipt of units that are held no longer.
-    pub(super) fn end(&self, id: HeldId) -> Option<Receipt> {
+    pub(super) fn end(&self, id: HeldId) -> Option<Arc<Receipt>> {
         Some(self.log.lock().held.remove(&id)?.receipt)
     }
 
@@ -131,8 +131,8 @@ impl UnitsInFlight {
         &self,
         id: HeldId,
         asked_at: Instant,
-        renewed: Option<Receipt>,
-    ) -> Option<Receipt> {
+        renewed: Option<Arc<Receipt>>,
+    ) -> Option<Arc<Receipt>> {
         let mut log = self.log.lock();
         let Some(held) = log.held.get_mut(&id) else { return renewed };
         held.is_renewing = false;
@@ -142,13 +142,13 @@ impl UnitsInFlight {
     }
 
     /// Adds the lines of a receipt to those that wait to be sent.
-    pub(super) fn release(&self, receipt: Receipt) {
+    pub(super) fn release(&self, receipt: &Receipt) {
         let mut log = self.log.lock();
         if log.released.is_empty() {
             self.wakes_releases.notify_one();
         }
         let now = Instant::now();
-        log.wait_to_be_sent(receipt.into_lines().map(|line| {
+        log.wait_to_be_sent(receipt.copy(|_| true).into_lines().map(|line| {
             let free_at = now + line.charge.quota_in_force().window();
             Released { line, free_at }
         }));
@@ -257,7 +257,7 @@ mod tests {
         let release = |key: u64| {
             let charge = jobs.charge(key, 1).into_owned();
             let line = ReceiptLine::new(charge, 1, Mark::default());
-            units.release(Receipt::new(Timestamp::default(), Source::Shared, [line]));
+            units.release(&Receipt::new(Timestamp::default(), Source::Shared, [line]));
         };
         (0..2 * MAX_BATCH as u64).for_each(release);
         let batch = units.take_released(|_| NodeId::ONLY).expect("none has expired");
@@ -283,7 +283,7 @@ mod tests {
             let number = numbers.iter().position(|key| key == charge.key()).expect("a key");
             NodeId(number as u32 % 2)
         };
-        units.release(Receipt::new(Timestamp::default(), Source::Shared, lines));
+        units.release(&Receipt::new(Timestamp::default(), Source::Shared, lines));
         let of_one = |batch: &Batch| {
             let marks: Vec<_> = batch.receipt.lines().iter().map(|line| line.mark.0[0]).collect();
             assert!(marks.len() == 5 && marks.iter().all(|it| *it == marks[0]), "{marks:?}");
@@ -306,7 +306,7 @@ mod tests {
         let jobs = Quota::concurrent(10).expires(expiry).expect("a quota");
         let jobs = Policy::new("jobs", jobs).expect("a policy");
         let line = ReceiptLine::new(jobs.charge("all", 1).into_owned(), 1, Mark::default());
-        units.hold(Receipt::new(Timestamp::default(), Source::Shared, [line]));
+        units.hold(Arc::new(Receipt::new(Timestamp::default(), Source::Shared, [line])));
         let mut attempts = Vec::new();
         for millis in 0..8_000 {
             let round = units.begin_round().expect("held units");

@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{Limiter, in_flight::DueUnits, limiter::LimiterState};
 use crate::{
-    decision::{Allowed, Decision, Receipt, Source},
+    decision::{Decision, Receipt, Source},
     error::{Effect, Error, ErrorKind},
     quota::Quota,
     runtime::{run_on_own_thread, runtime_with_timer},
@@ -51,13 +51,13 @@ impl Limiter {
 
     /// Releases the units of a receipt, all of which are in flight. Units of an embedded store are free at
     /// once.
-    pub(super) fn release(&self, receipt: Receipt) {
-        if self.0.store.release_now(&receipt) {
+    pub(super) fn release(&self, receipt: &Receipt) {
+        if self.0.store.release_now(receipt) {
             return;
         }
         if receipt.source == Source::Fallback {
             // The fallback answers at once.
-            drop(self.0.store.call(Request::Refund(&receipt)));
+            drop(self.0.store.call(Request::Refund(receipt)));
         } else {
             self.0.units.release(receipt);
             self.start_keeper();
@@ -151,9 +151,9 @@ async fn renew(weak: Weak<LimiterState>, due: DueUnits, places: Arc<Semaphore>) 
     let reply = answer.await;
     let Some(limiter) = weak.upgrade().map(Limiter) else { return };
     let renewed = reply.and_then(|reply| Decision::forced(charges, reply));
-    let receipt = renewed.ok().map(Allowed::into_receipt);
+    let receipt = renewed.ok().map(|renewed| Arc::new(renewed.into_receipt()));
     if let Some(released) = limiter.0.units.end_renewal(id, asked_at, receipt) {
-        limiter.release(released);
+        limiter.release(&released);
     }
 }
 

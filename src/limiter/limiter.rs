@@ -187,10 +187,10 @@ impl Limiter {
     ///
     /// Returns an error in the cases of [`check`](Self::check).
     pub async fn peek<'p>(&self, charges: impl Into<Charges<'p>>) -> Result<Decision<'p>, Error> {
-        let mut charges = charges.into();
+        let charges = charges.into();
         charges.validate()?;
         let reply = self.0.store.call(Request::Peek(&charges)).await?;
-        Decision::new(&mut charges, reply)
+        Decision::new(charges, reply)
     }
 
     /// Checks charges whose cost is known only after the work is done.
@@ -456,7 +456,7 @@ impl Limiter {
 
     /// Returns the units that an admitted check holds in flight, if there are any.
     pub(crate) fn held_units(&self, decision: &Decision<'_>) -> Option<HeldUnits> {
-        decision.in_flight().map(|receipt| self.hold_in_flight(receipt))
+        decision.in_flight().map(|receipt| self.hold_in_flight(Arc::new(receipt)))
     }
 
     pub(crate) async fn refund(&self, receipt: &Receipt) -> Result<StoreReply, Error> {

@@ -131,7 +131,7 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
             line.standing.retry_after = Some(wait.max(Duration::from_micros(1)));
             longest = longest.max(is_known.then_some(wait));
         }
-        let denial = Decision::new(&mut self.charges.clone(), self.with_trials(reply))?;
+        let denial = Decision::new(self.charges.clone(), self.with_trials(reply))?;
         Ok((denial, longest))
     }
 

@@ -1,5 +1,7 @@
 //! A reservation of units, until the cost of the work is known.
 
+use std::sync::Arc;
+
 use super::{Limiter, held::HeldUnits, keeper::was_not_sent};
 use crate::{
     decision::{Denied, Receipt},
@@ -76,13 +78,14 @@ pub enum Reserved<'p> {
 #[must_use = "dropping a reservation keeps the charge, and releases units in flight"]
 pub struct Reservation {
     limiter: Limiter,
-    receipt: Receipt,
+    receipt: Arc<Receipt>,
     /// The units in flight, if there are any, with their newest receipt.
     held: Option<HeldUnits>,
 }
 
 impl Reservation {
     pub(super) fn new(limiter: &Limiter, receipt: Receipt) -> Self {
+        let receipt = Arc::new(receipt);
         let held = receipt.in_flight().map(|in_flight| limiter.hold_in_flight(in_flight));
         Self { limiter: limiter.clone(), receipt, held }
     }
@@ -147,25 +150,25 @@ impl Limiter {
         let mut units = 0;
         if let Some(released) = held.and_then(HeldUnits::into_receipt) {
             if released.source == refund.source {
-                refund.append(released);
+                refund.append(&released);
             } else {
-                units += self.refund_one(&released).await?;
+                units += self.refund_one(released).await?;
             }
         }
         if !refund.lines().is_empty() {
-            units += self.refund_one(&refund).await?;
+            units += self.refund_one(Arc::new(refund)).await?;
         }
         Ok(units)
     }
 
     /// Refunds a receipt. If the store cannot answer, the units in flight are released when it can, as if the
     /// reservation had been dropped.
-    async fn refund_one(&self, receipt: &Receipt) -> Result<u64, Error> {
-        let reply = self.refund(receipt).await;
+    async fn refund_one(&self, receipt: Arc<Receipt>) -> Result<u64, Error> {
+        let reply = self.refund(&receipt).await;
         if reply.as_ref().is_err_and(was_not_sent)
             && let Some(in_flight) = receipt.in_flight()
         {
-            self.release(in_flight);
+            self.release(&in_flight);
         }
         Ok(reply?.charges.iter().map(|charge| charge.units).sum())
     }

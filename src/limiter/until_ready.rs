@@ -54,7 +54,7 @@ impl Limiter {
         let turn = self.0.queue.enter(check.charges(), ticket)?;
         // Without a reply of the store, the task waits for its turn.
         if let Ok(Some(denial)) = check.denial_if_late(check.charges(), ticket, deadline).await {
-            telemetry::record_decision(&denial, || None);
+            telemetry::record_decision(denial.outcomes(), denial.source(), || None);
             return Ok(denial);
         }
         turn.first(deadline).await?;
@@ -69,7 +69,7 @@ impl Limiter {
             }
             let result = check.acquire().await;
             let wait = match result {
-                Ok(reply) => match Decision::new(&mut check.charges().clone(), reply)? {
+                Ok(reply) => match Decision::new(check.charges().clone(), reply)? {
                     Decision::Denied(denied) => match wait_of(&denied, &mut poll) {
                         Some(wait) if Instant::now() + wait <= deadline => wait,
                         _ => break Decision::Denied(denied),
@@ -89,7 +89,7 @@ impl Limiter {
             require_timer()?;
             sleep(wait).await;
         };
-        telemetry::record_decision(&decision, || None);
+        telemetry::record_decision(decision.outcomes(), decision.source(), || None);
         Ok(decision)
     }
 }

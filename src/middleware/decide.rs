@@ -131,13 +131,12 @@ impl Decider {
             return FirstStep::Pending(self.delay(charges.into_owned(), hooks));
         }
         match self.limiter.begin(&mut charges, None) {
-            Ok(Progress::Decided(reply)) => {
+            Progress::Decided(reply) => {
                 FirstStep::Decided(self.judge(charges, hooks, reply, parts))
             }
-            Ok(Progress::Waits(call)) => {
+            Progress::Waits(call) => {
                 FirstStep::Pending(PendingDecision::Checking { call: call.into_owned(), hooks })
             }
-            Err(error) => FirstStep::Decided(self.fail(charges.failure_policy(), &error, parts)),
         }
     }
 
@@ -186,13 +185,13 @@ impl Decider {
     /// Decides a request with the reply of the store.
     fn judge(
         &self,
-        mut charges: Charges<'_>,
+        charges: Charges<'_>,
         hooks: ResponseHooks,
         reply: Result<StoreReply, Error>,
         parts: &mut Parts,
     ) -> Admission {
         let policy = charges.failure_policy();
-        match reply.and_then(|reply| Decision::new(&mut charges, reply)) {
+        match reply.and_then(|reply| Decision::new(charges, reply)) {
             Ok(decision) => self.admit(&decision, hooks, parts),
             Err(error) => self.fail(policy, &error, parts),
         }
@@ -201,7 +200,9 @@ impl Decider {
     /// Admits or rejects a request by its decision. The decision is borrowed and not moved: it is
     /// large, and a move costs as much as making it.
     fn admit(&self, decision: &Decision<'_>, hooks: ResponseHooks, parts: &mut Parts) -> Admission {
-        telemetry::record_decision(decision, || route::matched(parts));
+        telemetry::record_decision(decision.outcomes(), decision.source(), || {
+            route::matched(parts)
+        });
         if let Some(on_decision) = &self.on_decision {
             on_decision(decision, parts);
         }

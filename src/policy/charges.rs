@@ -94,15 +94,15 @@ impl<'p> Charges<'p> {
             self.as_mut_slice()[position].add(&charge);
             return position;
         }
-        match mem::take(self).0 {
-            ChargeList::One(first) => self.0 = ChargeList::Several(vec![first, charge]),
-            ChargeList::Several(charges) if charges.capacity() == 0 => {
-                self.0 = ChargeList::One(charge);
-            }
-            ChargeList::Several(mut charges) => {
-                charges.push(charge);
-                self.0 = ChargeList::Several(charges);
-            }
+        if let ChargeList::Several(charges) = &mut self.0
+            && charges.capacity() > 0
+        {
+            charges.push(charge);
+        } else {
+            self.0 = match mem::take(self).0 {
+                ChargeList::One(first) => ChargeList::Several(vec![first, charge]),
+                ChargeList::Several(_) => ChargeList::One(charge),
+            };
         }
         self.len() - 1
     }

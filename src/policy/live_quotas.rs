@@ -82,6 +82,7 @@ impl LiveQuotas {
     }
 
     /// Returns the quota of the policy, and the quota of a key if it has one.
+    #[inline]
     pub(super) fn of(&self, key: &Key) -> (Quota, Option<Quota>) {
         let in_force = self.in_force.load();
         let line = in_force.of_keys.get(key).filter(|line| self.now() < line.end);

@@ -311,6 +311,7 @@ enum Purpose {
 }
 
 impl<'p> Charge<'p> {
+    #[inline]
     pub(crate) fn new(policy: &'p Policy, key: Key, cost: u64) -> Self {
         let (quota, key_quota) = policy.0.quotas.of(&key);
         Self {

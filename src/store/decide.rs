@@ -41,9 +41,7 @@ impl Mode {
         state: &mut KeyState,
         at: At<'_>,
     ) -> ChargeReply {
-        let (units, mark, standing) = state.spend(charge.quota(), self.asked(charge), at);
-        let verdict = if units > 0 { Verdict::Passed } else { verdict(charge, &standing) };
-        ChargeReply { verdict, units, standing, mark }
+        state.spend(charge.quota(), self.asked(charge), at)
     }
 }
 
@@ -118,7 +116,7 @@ pub(crate) trait States {
         for (index, charge) in charges.iter().enumerate() {
             if has_second_pass && !charge.is_live() {
                 // The second pass replaces it.
-                replies.push(unspent(charge, Standing::full(0)));
+                replies.push(ChargeReply::peeked(charge.cost(), Standing::full(0)));
             } else if mode == Mode::Peek || !admitted {
                 replies.push(peek(charge, self.get(index), at.now));
             } else {
@@ -196,7 +194,7 @@ pub(crate) fn peek(
     state: Option<&mut KeyState>,
     now: Timestamp,
 ) -> ChargeReply {
-    unspent(charge, standing(charge.quota(), state, now, charge.cost()))
+    ChargeReply::peeked(charge.cost(), standing(charge.quota(), state, now, charge.cost()))
 }
 
 /// Returns the standing of a key, which has no state if it has spent nothing.
@@ -210,18 +208,4 @@ fn standing(quota: &Quota, state: Option<&mut KeyState>, now: Timestamp, units: 
 fn found(is_found: bool, standing: Standing) -> ChargeReply {
     let units = is_found.into();
     ChargeReply { verdict: Verdict::Passed, units, standing, mark: Mark::default() }
-}
-
-fn unspent(charge: &Charge<'_>, standing: Standing) -> ChargeReply {
-    ChargeReply { verdict: verdict(charge, &standing), units: 0, standing, mark: Mark::default() }
-}
-
-fn verdict(charge: &Charge<'_>, standing: &Standing) -> Verdict {
-    if charge.cost() <= standing.remaining {
-        Verdict::Passed
-    } else if charge.cost() > charge.quota().capacity() {
-        Verdict::OverCapacity
-    } else {
-        Verdict::Refused
-    }
 }

@@ -21,7 +21,7 @@
 use std::time::Duration;
 
 use super::macros::reports;
-use crate::{decision::Decision, error::ErrorKind};
+use crate::{decision::Outcomes, error::ErrorKind};
 
 reports! { feature "metrics";
     /// Gives the recorder the unit and the description of each metric. A metric that is emitted must be
@@ -71,9 +71,9 @@ reports! { feature "metrics";
         describe_gauge!("plimsoll_open_breakers", Unit::Count, "Breakers that are open.");
     }
 
-    pub(super) fn decided(decision: &Decision<'_>) {
+    pub(super) fn decided(outcomes: Outcomes<'_>) {
         metrics::with_recorder(|recorder| {
-            for outcome in decision.outcomes() {
+            for outcome in outcomes {
                 let counters = outcome.charge().policy().counters();
                 counters.register(recorder, outcome.number()).increment(1);
             }

@@ -8,7 +8,7 @@ use super::{counts, macros::reports, misuse};
 #[cfg(feature = "tracing")]
 use crate::policy::EventSample;
 use crate::{
-    decision::{Decision, Outcome, Source, Verdict},
+    decision::{Outcome, Outcomes, Source, Verdict},
     error::Error,
     policy::Verdicts,
 };
@@ -16,25 +16,25 @@ use crate::{
 /// Reports a decision, in the counters of its policies and trials. If it denies the check, an event reports it, at most
 /// once a second for each policy, and for its shadow and trial charges.
 pub(crate) fn record_decision<'r>(
-    decision: &Decision<'_>,
+    outcomes: Outcomes<'_>,
+    source: Source,
     route: impl FnOnce() -> Option<&'r str>,
 ) {
     if records_decisions() {
-        report_denial(decision, route);
+        report_denial(outcomes, source, route);
     }
-    counts::decided(decision);
-    compare_trials(decision);
+    counts::decided(outcomes);
+    compare_trials(outcomes);
 }
 
 /// Counts the verdict of each trial beside the verdict of the live charges, if there are both.
-fn compare_trials(decision: &Decision<'_>) {
-    if decision.outcomes().any(|outcome| outcome.charge().is_trial()) {
-        let has_live = decision.outcomes().any(|outcome| outcome.charge().is_live());
-        let trials = decision.outcomes();
-        let trials = trials.filter(|outcome| has_live && outcome.charge().is_trial());
+fn compare_trials(outcomes: Outcomes<'_>) {
+    if outcomes.into_iter().any(|outcome| outcome.charge().is_trial()) {
+        let has_live = outcomes.into_iter().any(|outcome| outcome.charge().is_live());
+        let trials = outcomes.filter(|outcome| has_live && outcome.charge().is_trial());
         for trial in trials {
             let verdicts = Verdicts {
-                live_allows: decision.is_allowed(),
+                live_allows: outcomes.are_admitted(),
                 trial_allows: trial.verdict() == Verdict::Passed,
             };
             trial
@@ -99,21 +99,21 @@ reports! { feature "tracing";
 
     /// Reports a decision that denies a check, or that a shadow or a trial would have denied.
     fn report_denial<'r>(
-        decision: &Decision<'_>,
+        outcomes: Outcomes<'_>,
+        source: Source,
         route: impl FnOnce() -> Option<&'r str>,
     ) {
-        let outcome = match decision {
-            Decision::Denied(denied) => denied.binding(),
-            Decision::Allowed(allowed) => {
-                let mut others = allowed.outcomes().filter(|it| !it.charge().is_live());
-                others.find(|it| it.verdict() != Verdict::Passed)
-            }
+        let outcome = if outcomes.are_admitted() {
+            let mut others = outcomes.filter(|it| !it.charge().is_live());
+            others.find(|it| it.verdict() != Verdict::Passed)
+        } else {
+            outcomes.binding()
         };
         if let Some(outcome) = outcome
             && tracing::enabled!(target: "plimsoll", tracing::Level::INFO)
             && let Some(suppressed) = due(&outcome)
         {
-            denied(outcome, decision, route(), suppressed);
+            denied(outcome, source, route(), suppressed);
         }
     }
 
@@ -158,17 +158,17 @@ fn due(outcome: &Outcome<'_>) -> Option<u64> {
 }
 
 #[cfg(feature = "tracing")]
-fn denied(outcome: Outcome<'_>, decision: &Decision<'_>, route: Option<&str>, suppressed: u64) {
+fn denied(outcome: Outcome<'_>, source: Source, route: Option<&str>, suppressed: u64) {
     let charge = outcome.charge();
     let standing = outcome.standing();
     // The fallback decides by the share of this process, so the used units count against the share.
-    let share = (decision.source() == Source::Fallback).then_some(standing.limit);
+    let share = (source == Source::Fallback).then_some(standing.limit);
     tracing::info!(
         target: "plimsoll",
         policy = charge.policy().name(), key = ?charge.key(), cost = charge.cost(),
         used = standing.limit.saturating_sub(standing.remaining), share,
         limit = share.map_or(standing.limit, |_| charge.quota().capacity()),
-        source = decision.source().name(),
+        source = source.name(),
         retry_after = standing.retry_after.map(tracing::field::debug), route,
         shadow = charge.is_shadow(), trial = charge.is_trial(), suppressed,
         "denied"

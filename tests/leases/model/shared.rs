@@ -3,7 +3,7 @@
 use crate::{
     algorithm::{Asked, At, KeyState, Refund, Terms, UnlimitedMemory},
     clock::Timestamp,
-    decision::{Mark, Standing},
+    decision::{ChargeReply, Mark, Standing},
     quota::Quota,
 };
 
@@ -43,7 +43,7 @@ impl Shared {
         let SentCharge { cost, lease_up_to, .. } = *charge;
         let asked = Asked { cost, max_cost: cost.max(lease_up_to), terms: Terms::Lease };
         let quota = (self.counted)(&charge.quota);
-        let (units, mark, standing) =
+        let ChargeReply { units, mark, standing, .. } =
             self.state.spend(&quota, asked, At { now: time, budget: &UnlimitedMemory });
         Reply { time, units, mark, standing }
     }
