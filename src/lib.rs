@@ -57,6 +57,7 @@ pub mod resilience {
 }
 
 mod algorithm;
+mod base64;
 mod middleware;
 mod outcome;
 mod quota;

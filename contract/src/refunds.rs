@@ -234,6 +234,24 @@ pub async fn reset_forgets(fixture: Fixture) {
     }
 }
 
+/// Nothing is refunded of a log, and elsewhere no more than the charge.
+pub async fn a_refund_from_before_a_reset_gives_back_at_most_its_charge(fixture: Fixture) {
+    for policy in &each_algorithm(10) {
+        fixture.set(START);
+        let before = hold(&fixture.limiter, policy.charge("alice", 3)).await;
+        fixture.limiter.reset(policy.charge("alice", 0)).await.expect("an answer");
+        fixture.set(START + 1);
+        assert!(check(&fixture, policy, 5).await.is_allowed());
+        let given = before.refund().await.expect("an answer");
+        let most = match policy.quota().algorithm() {
+            Algorithm::SlidingLog | Algorithm::SlidingBuckets(_) => 0,
+            _ => 3,
+        };
+        assert!(given <= most, "{given} of {most} units of {policy:?}");
+        assert_eq!(remaining(&fixture, policy).await, 5 + given);
+    }
+}
+
 /// A refunded charge leaves its record. From 10,000 records on, a log has times of 10,000 a window: here of
 /// 100 us.
 pub async fn a_log_of_10_000_records_rounds_times_up(fixture: Fixture) {

@@ -28,7 +28,8 @@ macro_rules! suite {
                 a_counter_gives_back_to_the_period_before, settle_down, settle_up,
                 a_settlement_refunds_before_it_charges, settle_far_beyond_the_limit,
                 a_log_of_10_000_records_rounds_times_up,
-                a_kept_reservation_stays_charged, reset_forgets;
+                a_kept_reservation_stays_charged, reset_forgets,
+                a_refund_from_before_a_reset_gives_back_at_most_its_charge;
             concurrent: units_in_flight_are_bounded, a_lost_unit_expires,
                 a_late_release_frees_no_other_unit, a_longer_expiry_is_for_new_units,
                 a_rounded_unit_is_released_until_it_expires, in_flight_and_rate_are_one_check,

@@ -3,10 +3,10 @@
 
 use std::{cell::RefCell, fmt, str, time::Duration};
 
-use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
 
 use crate::{
+    base64,
     clock::{Timestamp, micros_up},
     decision::{Decision, Denied, Outcome, Outcomes, Standing},
     policy::Policy,
@@ -383,7 +383,7 @@ fn policy_list(outcomes: Outcomes<'_>, secret: Option<PartitionSecret>) -> Heade
 fn partition(outcome: Outcome<'_>, secret: Option<PartitionSecret>) -> String {
     secret.map_or(String::new(), |PartitionSecret(secret)| {
         let digest = outcome.charge().key().digest_with(secret);
-        format!(";pk=:{}:", STANDARD.encode(digest))
+        format!(";pk=:{}:", base64::padded(&digest))
     })
 }
 

@@ -10,7 +10,7 @@ use plimsoll::{
     Limiter, Policy,
     clock::{Clock, ManualClock},
     error::ErrorKind,
-    store::{Answer, Request, Source, StateId, Step, Store, Traits},
+    store::{Answer, Request, Source, StateChange, StateId, Step, Store, Traits},
 };
 use plimsoll_testing::{Fixture, contract::leases::counts, memory, store_contract};
 
@@ -23,12 +23,13 @@ mod shared_over_a_map {
     plimsoll_testing::shared_suite!(crate::contract::over_a_shared_map);
 }
 
-/// The store of the example of [`Step`], with a clock that is set by hand.
+/// The store of the example of [`Step`], with a clock that is set by hand. Before each request
+/// that may change a state, it removes the expired ones, which must change no decision.
 #[derive(Debug)]
 struct MapStore {
     clock: ManualClock,
     source: Source,
-    states: Arc<Mutex<HashMap<StateId, Vec<u8>>>>,
+    states: Arc<Mutex<HashMap<StateId, StateChange>>>,
 }
 
 impl Store for MapStore {
@@ -36,11 +37,14 @@ impl Store for MapStore {
         let step = Step::new(request, self.source, [1, 2]);
         let mut states = self.states.lock().expect("no panic");
         let time = self.clock.now();
-        let done = step.run(time, |id| states.get(id).map(Vec::as_slice));
+        if !matches!(request, Request::Peek(_)) {
+            states.retain(|_, state| time < state.expires_at);
+        }
+        let done = step.run(time, |id| states.get(id).map(|state| state.bytes.as_slice()));
         Answer::ready(done.map(|(reply, changes)| {
             for change in changes {
                 assert!(!change.bytes.is_empty() || change.expires_at == time, "{change:?}");
-                states.insert(change.id, change.bytes);
+                states.insert(change.id, change);
             }
             reply
         }))
@@ -59,7 +63,7 @@ fn map_store(source: Source) -> (MapStore, ManualClock) {
     (MapStore { clock: clock.clone(), source, states: Arc::default() }, clock)
 }
 
-async fn over_a_map() -> Fixture {
+pub(crate) async fn over_a_map() -> Fixture {
     let (store, clock) = map_store(Source::Local);
     Fixture::new(Limiter::new(store), move |micros| clock.set(micros))
 }
@@ -89,7 +93,7 @@ async fn a_step_says_when_a_state_expires_and_takes_no_other_bytes_for_one() {
 
     let limiter = Limiter::new(store);
     assert!(limiter.check(policy.charge("alice", 1)).await.expect("an answer").is_allowed());
-    states.lock().expect("no panic").values_mut().for_each(|bytes| bytes[5] ^= 1);
+    states.lock().expect("no panic").values_mut().for_each(|state| state.bytes[5] ^= 1);
     assert!(limiter.check(policy.charge("bob", 1)).await.expect("an answer").is_allowed());
     let error = limiter.check(policy.charge("alice", 1)).await.expect_err("damaged");
     assert_eq!(error.kind(), ErrorKind::WrongType);

@@ -3,13 +3,17 @@
 use std::{collections::HashMap, future::Future, time::Duration};
 
 use plimsoll::{
-    Algorithm, Charge, Decision, Limiter, Policy, Quota, Resilience,
+    Algorithm, Charge, Decision, Key, Limiter, Policy, Quota, Resilience,
     clock::ManualClock,
-    decision::Outcome,
+    decision::{Outcome, ReceiptLine},
     limiter::Reservation,
     store::{Source, Verdict},
 };
-use plimsoll_testing::{CaseCounts, algorithms::with_parameters, seed};
+use plimsoll_testing::{
+    CaseCounts,
+    algorithms::{Returns, returns, with_parameters},
+    seed,
+};
 use proptest::prelude::*;
 
 use crate::{
@@ -252,6 +256,7 @@ impl<'t> Play<'t> {
                     with.reset(key(at, of)).await.unwrap();
                 }
                 without.reset(key(at, of)).await.unwrap();
+                self.drop_held(*at, *of);
             }
             Step::Block(at, of, micros) => {
                 self.tally.count_if(self.denied, "blocked while denied");
@@ -287,6 +292,7 @@ impl<'t> Play<'t> {
                 let theirs = without.check(charges(&policies, lines)).await.unwrap();
                 self.meanwhile(change, lines, *time, *is_abandoned, &theirs).await;
                 without.reset(key(at, of)).await.unwrap();
+                self.drop_held(*at, *of);
             }
         }
     }
@@ -351,6 +357,18 @@ impl<'t> Play<'t> {
             let ours = self.with.hold(ours.into_receipt());
             self.held.push([ours, self.without.hold(theirs.into_receipt())]);
         }
+    }
+
+    /// Drops the reservations of a key that was reset, if it counts by periods. Their refunds go to later charges of
+    /// the same period, or to none: that depends on whether the store had removed the key when it expired earlier.
+    fn drop_held(&mut self, policy: usize, key: usize) {
+        if returns(self.algorithm) != Returns::ByPeriod {
+            return;
+        }
+        let (policy, key) = (&self.policies[policy], Key::from(key as u64));
+        let is_of_key =
+            |line: &ReceiptLine| line.charge.policy() == policy && *line.charge.key() == key;
+        self.held.retain(|[ours, _]| !ours.receipt().lines().iter().any(is_of_key));
     }
 
     fn same(&mut self, lines: &[PlannedCharge], ours: &Decision<'_>, theirs: &Decision<'_>) {

@@ -2,6 +2,7 @@
 
 /// Files below 40 lines of code, each with its cause.
 pub(crate) const SMALL: &[(&str, &str)] = &[
+    ("base64", "the encoding that names of keys and headers share"),
     ("decision/standing", "what an algorithm reports on a key, which stands below the algorithms"),
     (
         "decision/charge_reply",

@@ -16,7 +16,7 @@ use std::{
 /// The rows of the module table in CONTRIBUTING.md, from the top. A file belongs to the longest path
 /// that it begins with; a row imports from itself and from the rows above it.
 const ROWS: &[&[&str]] = &[
-    &["error", "random", "sync", "clock", "key"],
+    &["base64", "error", "random", "sync", "clock", "key"],
     &["decision/standing"],
     &["decision/charge_reply"],
     &["quota"],

@@ -16,7 +16,7 @@ use plimsoll_control::{
     admin::{Access, AdminConfig, router},
 };
 use plimsoll_testing::servers::{Server, directory};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const CONFIG: &str = r#"
 [policies]
@@ -137,6 +137,8 @@ impl Drop for Service {
 
 /// The commands of an operator about a key that is limited.
 async fn walk(service: &Service) {
+    let audit = service.prints(&["audit"]).await;
+    assert_eq!(audit.trim(), "nothing was changed yet, or Redis has lost its data");
     assert_eq!(service.spend("42", 7).await, 5);
     let peek = service.answers(&["peek", "42", "--policy", "demo"]).await;
     assert_eq!((&peek[0]["remaining"], &peek[0]["admitted"]), (&0.into(), &false.into()));
@@ -245,6 +247,16 @@ async fn set_again(service: &Service) {
         };
         rows.iter().map(kept).collect::<Vec<_>>()
     };
+    assert_eq!(kept(&service.prints(&["--json", "override"]).await), kept(&before));
+    // One that has ended meanwhile is left out, and is no failure.
+    let ended = json!([{
+        "policy": "demo", "key": "46", "kind": "block", "until": 1_000, "reason": "long ago",
+    }]);
+    fs::write(&file, ended.to_string()).expect("written");
+    let output = service.run(&from).await;
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(message, "46 under demo: has ended, and is not set again\n");
+    assert!(output.status.success());
     assert_eq!(kept(&service.prints(&["--json", "override"]).await), kept(&before));
     // A digest is no key that could be set again.
     fs::write(&file, before).expect("written");

@@ -2,7 +2,6 @@
 
 use std::{io::Write, time::Duration};
 
-use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, Version,
@@ -12,6 +11,7 @@ use http::{
 
 use super::{Rejection, RejectionKind, rejection::violations};
 use crate::{
+    base64,
     decision::{Denied, Standing},
     middleware::headers::number,
     outcome::DenialBody,
@@ -46,7 +46,7 @@ pub(in crate::middleware) fn respond(
         headers.insert(GRPC_MESSAGE, message);
     }
     // gRPC sends binary metadata without padding.
-    if let Ok(details) = HeaderValue::try_from(STANDARD_NO_PAD.encode(status.details)) {
+    if let Ok(details) = HeaderValue::try_from(base64::unpadded(&status.details)) {
         headers.insert(GRPC_STATUS_DETAILS, details);
     }
     response

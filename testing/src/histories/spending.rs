@@ -74,13 +74,8 @@ impl Player<'_> {
         after_the_keeper(self.fixture.limiter.close()).expect("the store answers");
     }
 
-    /// Takes a reservation, unless what its refund gives back is left open.
     fn take_held(&mut self, which: usize) -> Option<Held> {
         let which = which.checked_rem(self.held.len())?;
-        let is_open = |paid| self.oracle.leaves_refund_open(self.time, paid);
-        if self.held[which].1.iter().any(|(paid, _)| is_open(paid)) {
-            return None;
-        }
         Some(self.held.swap_remove(which))
     }
 

@@ -92,7 +92,7 @@ impl Model for Bucket {
         self.changed = now.max(self.changed);
         self.rate = Some(rate);
         self.debt = debt.clone();
-        Trace { time: self.changed, debt, changes: 0 }
+        Trace { time: self.changed, debt, changed: 0 }
     }
 
     fn healed(&self, now: u64) -> Option<Box<dyn Model>> {

@@ -99,7 +99,7 @@ impl Model for Log {
             self.requests.len() - 1
         });
         self.requests[place].units += units;
-        Trace { time: place as u64, debt: rational(0), changes: 0 }
+        Trace { time: place as u64, debt: rational(0), changed: 0 }
     }
 
     fn healed(&self, now: u64) -> Option<Box<dyn Model>> {

@@ -89,8 +89,8 @@ pub struct Trace {
     time: u64,
     /// The debt just after it, if the model has one.
     debt: BigRational,
-    /// The number of changes of the window before it, if the model counts them.
-    changes: u64,
+    /// The time of the change of the window that tells its period from the same one before, if the model has one.
+    changed: u64,
 }
 
 /// The expected counting of one algorithm.
@@ -103,10 +103,6 @@ trait Model: std::fmt::Debug {
     fn refund(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64;
     /// The model with everything charged at `now`, if the last charge is later by more than its window.
     fn healed(&self, now: u64) -> Option<Box<dyn Model>>;
-    /// Returns whether the window has changed since the first charge, if a refund depends on it.
-    fn has_changed_window(&self) -> bool {
-        false
-    }
 }
 
 /// Every standing there is.
@@ -289,16 +285,6 @@ impl Oracle {
         model.healed(now).as_ref().unwrap_or(model).free(quota, now)
     }
 
-    /// Returns whether a refund of this charge is left open: the window of its key has changed, and the clock was set
-    /// back by more than a window. The store may give back nothing, or the units.
-    pub fn leaves_refund_open(&self, now: u64, paid: &Paid) -> bool {
-        let entry = paid.ask.entry;
-        self.models.get(&entry).is_some_and(|model| {
-            let is_healed = self.healed.contains(&entry) || model.healed(now).is_some();
-            is_healed && model.has_changed_window()
-        })
-    }
-
     /// Heals a key: if the clock was set back by more than a window, its charges and its block move to
     /// `now`.
     fn heal(&mut self, now: u64, entry: Entry) {
@@ -339,7 +325,7 @@ impl Oracle {
     }
 
     fn spend(&mut self, now: u64, ask: &Ask, units: u64) -> Paid {
-        let mut trace = Trace { time: now, debt: rational(0), changes: 0 };
+        let mut trace = Trace { time: now, debt: rational(0), changed: 0 };
         if units > 0 {
             // A block that has ended is forgotten with the next charge.
             if self.blocked_for(now, ask.entry) == 0 {

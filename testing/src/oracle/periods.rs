@@ -18,8 +18,9 @@ pub(super) struct Periods {
     /// The time and the window of the last charge.
     last: u64,
     window: u64,
-    /// The number of changes of the window. The counters of a window begin again when it comes back.
-    changes: u64,
+    /// The time of the last change of the window, 0 before the first and after the clock was set back. A change
+    /// in the microsecond of another one is a microsecond later.
+    changed: u64,
 }
 
 /// From `hold` on a period fades out, at `zero` it is gone.
@@ -53,13 +54,18 @@ struct Request {
 
 impl Periods {
     pub(super) fn new(sliding: bool) -> Self {
-        Self { sliding, requests: Vec::new(), last: 0, window: 0, changes: 0 }
+        Self { sliding, requests: Vec::new(), last: 0, window: 0, changed: 0 }
     }
 
     /// The rule of the period of `window` that holds `time`.
     fn rule(&self, time: u64, window: u64) -> Rule {
         let hold = time - time % window + window;
         Rule { hold, zero: if self.sliding { hold + window } else { hold } }
+    }
+
+    /// The time of the last change of the window, if it lies in the period of this rule or after it, else 0.
+    fn changed_since(&self, rule: Rule) -> u64 {
+        if self.changed >= rule.hold - self.window { self.changed } else { 0 }
     }
 
     /// The requests as a quota sees them. Under another window than before, all units that counted at the
@@ -101,21 +107,19 @@ impl Model for Periods {
     fn spend(&mut self, quota: &Quota, now: u64, units: u64) -> Trace {
         self.requests = self.under(quota);
         self.last = now.max(self.last);
-        self.changes += u64::from(self.window != micros(quota));
+        if ![0, micros(quota)].contains(&self.window) {
+            self.changed = self.last.max(self.changed + 1);
+        }
         self.window = micros(quota);
         let rule = self.rule(self.last, self.window);
         let same = self.requests.iter().filter(|it| it.rule == rule && !it.is_carried);
         let units = units.min(MOST_UNITS - same.map(|it| it.units).sum::<u64>());
         self.requests.push(Request { units, rule, is_carried: false });
         self.requests.retain(|it| it.rule.zero > self.last);
-        Trace { time: self.last, debt: rational(0), changes: self.changes }
+        Trace { time: self.last, debt: rational(0), changed: self.changed_since(rule) }
     }
 
-    fn has_changed_window(&self) -> bool {
-        self.changes > 1
-    }
-
-    /// The units join the period that holds `now`.
+    /// The units join the period that holds `now`. Whether the window has changed before is forgotten.
     fn healed(&self, now: u64) -> Option<Box<dyn Model>> {
         if self.last <= now + self.window {
             return None;
@@ -125,16 +129,19 @@ impl Model for Periods {
         let rule = self.rule(now, self.window);
         healed.requests = vec![Request { units, rule, is_carried: false }];
         healed.last = now;
+        healed.changed = 0;
         Some(Box::new(healed))
     }
 
     /// Goes to what is left of the period of the charge. A charge from before a change of the window gives
-    /// back nothing, also if the window changes back.
+    /// back nothing, also if the window changes back. The time of a change identifies it.
     fn refund(&mut self, quota: &Quota, now: u64, paid: &Paid) -> u64 {
         let now = now.max(self.last);
         let window = micros(&paid.ask.quota);
         let rule = self.rule(paid.trace.time, window);
-        let is_of_this_window = window == micros(quota) && paid.trace.changes == self.changes;
+        let is_of_this_window = window == micros(quota)
+            && window == self.window
+            && paid.trace.changed == self.changed_since(rule);
         if !is_of_this_window || now >= rule.zero {
             return 0;
         }

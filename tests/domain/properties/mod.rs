@@ -7,7 +7,7 @@ mod trials;
 
 use plimsoll::{Algorithm, Policy};
 use plimsoll_testing::{
-    CaseCounts,
+    CaseCounts, Fixture,
     algorithms::{Returns, returns},
     histories::{
         self, histories, of_each_algorithm,
@@ -18,6 +18,8 @@ use plimsoll_testing::{
     seed,
 };
 use proptest::test_runner::Config;
+
+use crate::contract::over_a_map;
 
 /// Situations that the histories of any algorithm must reach.
 const HARD: &[&str] = &[
@@ -65,7 +67,7 @@ const HARD: &[&str] = &[
     "bound proved after a change",
 ];
 
-fn agrees(name: &str, algorithm: Option<Algorithm>, full: u32) {
+fn agrees(name: &str, store: impl AsyncFn() -> Fixture, algorithm: Option<Algorithm>, full: u32) {
     // A bucket pays a debt off bit by bit; everywhere else a request leaves as a whole.
     let bucket: &[_] = match algorithm.map(returns) {
         Some(Returns::AtRate) | None => &["burst raised", "burst lowered", "refund in part"],
@@ -77,7 +79,7 @@ fn agrees(name: &str, algorithm: Option<Algorithm>, full: u32) {
     let config =
         Config { cases: cases.unwrap_or(full), max_shrink_iters: 20_000, ..Config::default() };
     seed::property(name, config, histories(algorithm), |history| {
-        let fixture = now(memory());
+        let fixture = now(store());
         histories::run(&fixture, &history, &tally);
         Ok(())
     });
@@ -86,12 +88,18 @@ fn agrees(name: &str, algorithm: Option<Algorithm>, full: u32) {
 
 #[test]
 fn each_algorithm() {
-    of_each_algorithm(|algorithm| agrees(algorithm.name(), Some(algorithm), 1_500));
+    of_each_algorithm(|algorithm| agrees(algorithm.name(), memory, Some(algorithm), 1_500));
 }
 
 #[test]
 fn several_algorithms_in_one_check() {
-    agrees("mixed", None, 2_000);
+    agrees("mixed", memory, None, 2_000);
+}
+
+/// A store may remove a state as soon as it has expired.
+#[test]
+fn a_store_that_removes_all_expired_states() {
+    agrees("expired states removed", over_a_map, None, 1_000);
 }
 
 /// Old and new instances at once.

@@ -9,6 +9,8 @@ use plimsoll_testing::{
 };
 use proptest::{collection::vec, prelude::*, sample::select, test_runner::Config};
 
+use crate::contract::over_a_map;
+
 const LIMIT: u64 = 1_000_000;
 
 /// A window in microseconds, a time that passes, and the units then charged.
@@ -36,6 +38,8 @@ fn a_refund_after_changes_gives_back_what_weighs_and_once() {
     seed::property(name, Config::with_cases(3_000), cases, |case| {
         let (algorithm, n, charges, later, first) = case;
         let fixture = now(memory());
+        // Removes what has expired, and gives back the same.
+        let removing = now(over_a_map());
         let mut time = 1_700_000_000_000_000;
         let policy = Policy::new("p", quota(algorithm, n, 1_000)).expect("valid");
         let peek = || {
@@ -45,18 +49,23 @@ fn a_refund_after_changes_gives_back_what_weighs_and_once() {
         let mut held = Vec::new();
         for (window, passed, units) in charges {
             time += passed;
-            fixture.set(time);
             policy.set_quota(quota(algorithm, n, window));
-            held.push((units, now(hold(&fixture.limiter, policy.charge("alice", units)))));
+            let both = [&fixture, &removing].map(|fixture| {
+                fixture.set(time);
+                now(hold(&fixture.limiter, policy.charge("alice", units)))
+            });
+            held.push((units, both));
         }
         fixture.set(time + later);
+        removing.set(time + later);
         // From any charge on, so that units of one record or period go in several orders.
         let middle = first.index(held.len());
         held.rotate_left(middle);
         let capacity = policy.quota().capacity();
-        for (units, held) in held {
+        for (units, [held, in_map]) in held {
             let before = peek();
             let refunded = now(held.refund()).expect("memory");
+            prop_assert_eq!(now(in_map.refund()).expect("a map"), refunded);
             prop_assert!(refunded <= units, "{refunded} of {units}");
             prop_assert!(refunded == 0 || before < capacity, "{refunded} of a key that is full");
             let freed = peek() - before;

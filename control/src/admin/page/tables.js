@@ -54,7 +54,7 @@ export function trials(list) {
 
 export function audit(list, mayWrite) {
   show($("audit-list"), { list, mayWrite }, () => {
-    if (!list.length) return quiet("No data because nothing was changed yet.");
+    if (!list.length) return quiet("No data because nothing was changed yet, or because Redis has lost its data.");
     const rows = list.map((it) => [
       time(it.time), it.by, it.action, it.policy, it.key ? keyText(it.key) : "all keys",
       it.before || it.after ? `${it.before || "none"} → ${it.after || "none"}` : "", it.reason,

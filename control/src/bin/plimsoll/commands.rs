@@ -9,6 +9,7 @@ use std::{
 
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use plimsoll::clock::{Clock, SystemClock};
 use plimsoll_control::Config;
 use serde_json::{Value, json};
 
@@ -99,8 +100,8 @@ fn overrides(client: &Client, args: OverrideArgs) -> Result<(Value, String), Fai
     Ok((change, text))
 }
 
-/// Sets the overrides of a file again, each unless there is one by now. Prints what each change was, and fails if
-/// one was not made.
+/// Sets the overrides of a file again, each unless it has ended or there is one by now. Prints what each change was,
+/// and fails if one was not made.
 fn set_again(client: &Client, file: &Path, json: bool) -> Result<(), Failure> {
     let name = file.display();
     let text = fs::read_to_string(file)
@@ -109,8 +110,16 @@ fn set_again(client: &Client, file: &Path, json: bool) -> Result<(), Failure> {
         let allowed = "what `plimsoll --json override` prints";
         Failure::new(&format!("{name} is no list of overrides: {error}\nallowed is {allowed}"))
     })?;
+    let now = SystemClock::new().now().as_micros() / 1_000;
     let mut failed = 0;
     for row in &rows {
+        let key = row["key"].as_str().unwrap_or("all keys");
+        let policy = row["policy"].as_str().unwrap_or_default();
+        let whose = output::printable(&format!("{key} under {policy}"));
+        if row["until"].as_u64().is_some_and(|end| end <= now) {
+            let _ = writeln!(stderr(), "{whose}: has ended, and is not set again");
+            continue;
+        }
         let mut body = json!({
             "policy": row["policy"], "key": row["key"], "reason": row["reason"], "version": 0,
         });
@@ -128,13 +137,7 @@ fn set_again(client: &Client, file: &Path, json: bool) -> Result<(), Failure> {
             }
             Err(failure) => {
                 failed += 1;
-                let key = row["key"].as_str().unwrap_or("all keys");
-                let policy = row["policy"].as_str().unwrap_or_default();
-                let _ = writeln!(
-                    stderr(),
-                    "{}: {failure}",
-                    output::printable(&format!("{key} under {policy}"))
-                );
+                let _ = writeln!(stderr(), "{whose}: {failure}");
             }
         }
     }

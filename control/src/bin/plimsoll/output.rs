@@ -117,7 +117,7 @@ pub(crate) fn audit(entries: &Value) -> String {
         let change = format!("{before} → {after}{until}");
         [time(&row["time"]), by, action, policy, key(&row["key"]), change, reason]
     });
-    or_else(table, entries, "nothing was changed yet")
+    or_else(table, entries, "nothing was changed yet, or Redis has lost its data")
 }
 
 /// Returns what a change has changed, in the words of the service.

@@ -1,0 +1,63 @@
+//! Base64 (RFC 4648), for the names of keys and for headers.
+
+/// The alphabet of section 4.
+pub(crate) const STANDARD: &[u8; 64] =
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// The alphabet of section 5, for names and addresses.
+#[cfg(feature = "redis")]
+pub(crate) const URL_SAFE: &[u8; 64] =
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Returns the characters of `bytes` in this alphabet, without padding.
+pub(crate) fn characters(alphabet: &[u8; 64], bytes: &[u8]) -> impl Iterator<Item = u8> {
+    bytes.chunks(3).flat_map(|group| {
+        // A group of 24 bits has 4 characters. The last one may have 8 or 16 bits, and 2 or 3 characters.
+        let mut bits = [0; 4];
+        bits[1..=group.len()].copy_from_slice(group);
+        let bits = u32::from_be_bytes(bits);
+        let characters = [18, 12, 6, 0].map(|shift| alphabet[(bits >> shift & 63) as usize]);
+        characters.into_iter().take(group.len() + 1)
+    })
+}
+
+/// Returns the text of `bytes` in the alphabet of section 4, without padding.
+pub(crate) fn unpadded(bytes: &[u8]) -> String {
+    characters(STANDARD, bytes).map(char::from).collect()
+}
+
+/// Returns the text of `bytes` in the alphabet of section 4.
+pub(crate) fn padded(bytes: &[u8]) -> String {
+    let mut text = unpadded(bytes);
+    text.extend(std::iter::repeat_n('=', (3 - bytes.len() % 3) % 3));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The examples of section 10.
+    #[test]
+    fn texts_follow_the_specification() {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(padded(bytes.as_bytes()), text);
+            assert_eq!(unpadded(bytes.as_bytes()), text.trim_end_matches('='));
+        }
+    }
+
+    #[test]
+    fn each_alphabet_has_its_last_characters() {
+        assert_eq!(padded(&[0xfb, 0xff]), "+/8=");
+        #[cfg(feature = "redis")]
+        assert!(characters(URL_SAFE, &[0xfb, 0xff]).eq(*b"-_8"));
+    }
+}
