@@ -96,7 +96,7 @@ impl Announcer {
         }
         let asked = wall_time();
         let request = Request::Force(slice::from_ref(&self.charge));
-        let answer = guarded.call_store(request, deadline_in(TIMEOUT));
+        let answer = guarded.call_store(request, deadline_in(Instant::now(), TIMEOUT));
         drop(guarded);
         let reply = answer.await;
         let guarded = self.guarded()?;
@@ -104,7 +104,8 @@ impl Announcer {
         self.compare_clocks(asked, reply.time);
         self.count(&guarded, &reply);
         let Some(old) = self.hold(&reply) else { return Some(()) };
-        let refund = guarded.call_store(Request::Refund(&old), deadline_in(TIMEOUT));
+        let refund =
+            guarded.call_store(Request::Refund(&old), deadline_in(Instant::now(), TIMEOUT));
         drop(guarded);
         // A unit that is not refunded expires.
         let _ = refund.await;

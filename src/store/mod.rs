@@ -21,6 +21,7 @@ pub use self::{
     store::{Closing, NodeId, Request, Store, Traits},
 };
 pub use crate::decision::{
+    charge_reply::{ChargeReply, Verdict},
     standing::Mark,
-    store_reply::{ChargeReply, Source, StoreReply, Verdict},
+    store_reply::{Source, StoreReply},
 };
