@@ -9,11 +9,12 @@ mod time_limit;
 pub(crate) use self::{
     background_task::is_own_thread,
     single_flight::{FlightError, SingleFlight},
+    time_limit::Elapsed,
 };
 pub(crate) use self::{
     background_task::{BackgroundTask, RunningFlag, RunningGuard, run_on_own_thread},
     time_limit::{
-        Elapsed, MovingAverage, SchedulingDelay, TIMER_RESOLUTION, TimeLimit, runtime_with_timer,
+        MovingAverage, SchedulingDelay, TIMER_RESOLUTION, TimeLimit, runtime_with_timer,
         saturating_add,
     },
 };
