@@ -87,11 +87,12 @@ struct Announcer {
 impl Announcer {
     /// Announces the instance once. Returns `None` if the limiter has ended.
     ///
-    /// An announcement that fails changes no count. It is no call of the breaker: an idle instance has no reason to
-    /// probe the store.
+    /// An announcement that fails changes no count, and after it, a smaller number needs as many counts as at the start.
+    /// It is no call of the breaker: an idle instance has no reason to probe the store.
     async fn announce(&mut self) -> Option<()> {
         let guarded = self.guarded()?;
         if guarded.is_open(&self.charge) {
+            self.remember_highest();
             return Some(());
         }
         let asked = wall_time();
@@ -100,7 +101,10 @@ impl Announcer {
         drop(guarded);
         let reply = answer.await;
         let guarded = self.guarded()?;
-        let Ok(reply) = reply else { return Some(()) };
+        let Ok(reply) = reply else {
+            self.remember_highest();
+            return Some(());
+        };
         self.compare_clocks(asked, reply.time);
         self.count(&guarded, &reply);
         let Some(old) = self.hold(&reply) else { return Some(()) };
@@ -123,9 +127,19 @@ impl Announcer {
         let lowest = if guarded.is_outage() { counted.load(Ordering::Relaxed) } else { 0 };
         self.counts.rotate_right(1);
         self.counts[0] = count.max(lowest);
-        let highest = self.counts.into_iter().fold(0, u32::max);
+        let highest = self.highest();
         counted.store(highest, Ordering::Relaxed);
         telemetry::instances_counted(highest);
+    }
+
+    /// Puts the highest count in the place of the others. While the store does not answer, the units of other instances
+    /// expire, so the counts after each of several short outages may be too low.
+    fn remember_highest(&mut self) {
+        self.counts = [self.highest(); REMEMBERED];
+    }
+
+    fn highest(&self) -> u32 {
+        self.counts.into_iter().fold(0, u32::max)
     }
 
     /// Reports by how much the clock of the store is ahead of the wall clock of this machine, or behind it. The clocks
