@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::config::RedisConfig;
 use crate::{
     algorithm::block_micros,
-    base64::{URL_SAFE, characters},
+    base64::{self, URL_SAFE},
     clock::Timestamp,
     decision::{ChargeReply, Mark, ReceiptLine, Source, Standing, StoreReply, Verdict},
     key::Key,
@@ -394,7 +394,7 @@ impl KeyNames {
         name.extend_from_slice(self.prefix.as_bytes());
         name.extend_from_slice(b":{");
         if let Some(tag) = charge.key().tag() {
-            name.extend(characters(URL_SAFE, &tag.to_be_bytes()));
+            base64::extend(&mut name, URL_SAFE, &tag.to_be_bytes());
             name.push(b'}');
             self.push_key(&mut name, charge.key());
         } else {
@@ -417,7 +417,7 @@ impl KeyNames {
             _ => {
                 let hasher = SipHasher24::new_with_keys(self.secret.0, self.secret.1);
                 let digest = hasher.hash(&key.encoded()).as_bytes();
-                name.extend(characters(URL_SAFE, &digest));
+                base64::extend(name, URL_SAFE, &digest);
             }
         }
     }
