@@ -1,7 +1,7 @@
 //! Kills a Redis server under load: `cargo run -p plimsoll-examples --features redis --example outage`.
 //!
-//! Two instances of a service count themselves in Redis, and share 200 units a second, and their clients ask for 400. After 3 seconds
-//! Redis is killed, and after 6 seconds an empty one is started. Each line is 100 ms: the units that
+//! Two instances of a service count themselves in Redis. They share 200 units a second, and their clients ask for 400.
+//! After 3 seconds Redis is killed, and after 6 seconds an empty one is started. Each line is 100 ms: the units that
 //! Redis admitted, the units that the instances admitted by themselves, and the longest wait of a check.
 //!
 //! The example needs `redis-server`. It starts one of its own, on a free port.

@@ -4,7 +4,7 @@
 pub(crate) const STANDARD: &[u8; 64] =
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The alphabet of section 5, for names and addresses.
+/// The alphabet of section 5, which is safe in URLs and file names.
 #[cfg(feature = "redis")]
 pub(crate) const URL_SAFE: &[u8; 64] =
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

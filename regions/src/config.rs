@@ -64,8 +64,8 @@ impl RegionsConfig {
     /// the [breaker](Resilience::breaker), the deny cache and the [clock](Resilience::clock).
     ///
     /// The [fallback](Resilience::fallback) decides in place of the store of the region, under the share
-    /// of the region. [`Resilience::instances`] is the number of instances in this region, which count themselves by
-    /// default. The home store has no fallback.
+    /// of the region. [`Resilience::instances`] sets the number of instances in this region. By default, they count
+    /// themselves in the store of the region. The home store has no fallback.
     ///
     /// The breaker of the home store counts a request as
     /// [slow](plimsoll::resilience::BreakerConfig::slow) only after the

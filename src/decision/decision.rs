@@ -161,8 +161,8 @@ impl<'p> Decision<'p> {
 }
 
 impl<'p> Details<'p> {
-    /// Creates the content of a decision. As a call of its own, it is written where the decision is returned, and not
-    /// copied to there (`benches/check.rs`, one charge).
+    /// Creates the content of a decision. It is not inlined, so that the content is written directly to its place in
+    /// the returned decision, without a copy (`benches/check.rs`, one charge).
     #[inline(never)]
     fn new(charges: Charges<'p>, reply: StoreReply) -> Self {
         Self { charges, reply }

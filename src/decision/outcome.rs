@@ -172,8 +172,9 @@ impl<'a> Outcomes<'a> {
         self.is_admitted
     }
 
-    /// Returns the first outcome that binds: the refused charge with the longest wait in a denied check, the charge with
-    /// the fewest units left in an admitted check. Shadows and trials do not count.
+    /// Returns the binding outcome, the first if there are several. In a denied check, it is the refused charge with
+    /// the longest wait. In an admitted check, it is the charge with the fewest units left. Shadows and trials do not
+    /// bind.
     pub(crate) fn binding(self) -> Option<Outcome<'a>> {
         let live = self.filter(|outcome| outcome.charge().is_live());
         if self.is_admitted {

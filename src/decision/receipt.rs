@@ -107,7 +107,8 @@ impl Receipt {
         &self.lines
     }
 
-    /// Returns the receipt of the units in flight, if there are any. It is this one if there are no others.
+    /// Returns the receipt of the units in flight, if there are any. If all units of this receipt are in flight,
+    /// returns this receipt.
     pub(crate) fn in_flight(self: &Arc<Self>) -> Option<Arc<Self>> {
         let in_flight = self.lines.iter().filter(|line| line.is_in_flight()).count();
         if in_flight == 0 {

@@ -68,8 +68,8 @@ impl Key {
     /// The key that all unidentified clients share.
     pub const ANONYMOUS: Self = Self::marker(Kind::Anonymous);
 
-    /// Creates a key from bytes of any length. It is inlined, with the making of a charge, because other crates do so
-    /// for each request (`benches/check.rs`).
+    /// Creates a key from bytes of any length. It is inlined, because other crates create a key and a charge for each
+    /// request (`benches/check.rs`).
     #[inline]
     pub(crate) fn new(bytes: &[u8]) -> Self {
         match bytes {

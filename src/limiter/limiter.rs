@@ -243,8 +243,8 @@ impl Limiter {
     /// [blocks](Self::block). The costs of the charges are ignored. Returns the number of keys that had
     /// spent units or were blocked, which is 0 if the charges name other keys than the rules do.
     ///
-    /// Work that is not done yet may still refund a charge from before the reset. Such a refund gives back nothing
-    /// of a log. Under the other algorithms, it may give back units that were charged after the reset.
+    /// Work in progress may later refund a charge from before the reset. Under a log, such a refund gives back
+    /// nothing. Under the other algorithms, it may give back units that were charged after the reset.
     ///
     /// # Errors
     ///

@@ -32,8 +32,8 @@ pub enum OnFailure {
     /// The request is admitted without a limit.
     Allow,
     /// This process decides by itself, under its [share](crate::guide::resilience#how-much-is-admitted-at-most) of the
-    /// limit. If the limiter has no fallback, a layer admits
-    /// the request, and [`Limiter::check`](crate::Limiter::check) returns an error.
+    /// limit. If the limiter has no fallback, a layer admits the request, and
+    /// [`Limiter::check`](crate::Limiter::check) returns an error.
     #[default]
     Local,
     /// A layer rejects the request with status 503 and the problem type

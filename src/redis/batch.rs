@@ -213,8 +213,8 @@ impl Batcher {
         result?.pop().flatten().ok_or(Failure::NotOurs)
     }
 
-    /// Waits for a call or a check in the queue until the deadline. Without one, the future is polled again after a
-    /// while, so that a check looks at its queue.
+    /// Waits for a call or a queued check until the deadline. Without a deadline, the future is polled again after
+    /// [`LOOK_AGAIN_AFTER`], so that a queued check looks whether a batch is due.
     async fn in_time<F: Future>(
         &self,
         mut future: Pin<&mut F>,
@@ -288,8 +288,8 @@ impl Batcher {
     }
 }
 
-/// A check that waits in the queue, or for the reply to its batch. Each poll but the first looks whether a batch is
-/// due, because the queue has looked when the check came.
+/// A check that waits in the queue, or for the reply to its batch. Each poll looks whether a batch is due, except the
+/// first poll, because [`Batcher::try_queue`] has just looked.
 ///
 /// If it is dropped while it is in the queue, it is removed and never sent.
 pub(super) struct QueuedCheck {
@@ -460,7 +460,7 @@ impl SlotQueue {
         self.callers.push_back(caller);
     }
 
-    /// Returns whether it is time at `now` for a call with the first checks.
+    /// Returns whether a call with the first checks is due at `now`.
     fn is_due(&self, now: Instant) -> bool {
         let is_late = self.is_late(now);
         // The runtime of an unsent batch may stand still.

@@ -42,9 +42,10 @@ macro_rules! join {
 
 const TEXT: &str = for_each_algorithm!(join);
 
-/// The number of arguments of a call besides its keys, at most.
+/// The maximum number of arguments of a call besides its keys.
 const CALL_ARGUMENTS: usize = 6;
-/// The number of bytes for the key and the line of most charges, and for the other arguments of a call.
+/// The number of bytes that are reserved for the key and the line of a charge, which is enough for most charges. As
+/// many are reserved for the other arguments of a call.
 const CHARGE_BYTES: usize = 96;
 
 static SHA: LazyLock<String> = LazyLock::new(|| Script::new(TEXT).get_hash().to_owned());

@@ -1,7 +1,8 @@
 //! The instances that share a store: each limiter announces itself in it, and so learns how many there are.
 //!
-//! An instance holds one unit in flight under the policy `plimsoll-instances`, and the units in flight are the
-//! instances. An announcement charges a new unit, and then refunds the old one. A unit that is not renewed expires.
+//! An instance holds one unit in flight under the policy `plimsoll-instances`, so the number of units in flight is the
+//! number of instances. An announcement charges a new unit, and then refunds the old one. A unit that is not renewed
+//! expires.
 
 use std::{
     slice,
@@ -26,8 +27,9 @@ use crate::{
     telemetry,
 };
 
-/// The time between two announcements. A random part of the jitter is added. An announcement is two commands.
+/// The shortest time between two announcements. An announcement is two commands.
 const INTERVAL: Duration = Duration::from_secs(2);
+/// The longest random time that is added to the interval.
 const JITTER: Duration = Duration::from_millis(250);
 /// The time for which an instance counts after its last announcement.
 const EXPIRY: Duration = Duration::from_secs(5);
@@ -35,13 +37,13 @@ const EXPIRY: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// The highest count of instances.
 const MAX_INSTANCES: u64 = 10_000;
-/// The number of counts of which the highest is used. After an outage each instance has to announce itself again, so the
-/// first count is too low.
+/// The number of counts of which the highest is used. After an outage, each instance has to announce itself again, so
+/// the first count is too low.
 const REMEMBERED: usize = 4;
 
-/// The offset between the clocks of the store and of this machine from which on a warning is due, and the time between two
-/// warnings.
+/// The largest offset between the clocks of the store and of this machine that causes no warning.
 const MAX_OFFSET_SECONDS: f64 = 1.0;
+/// The shortest time between two warnings.
 const WARNING_INTERVAL: Duration = Duration::from_secs(3_600);
 
 /// The policy of the units that stand for instances.
@@ -87,8 +89,8 @@ struct Announcer {
 impl Announcer {
     /// Announces the instance once. Returns `None` if the limiter has ended.
     ///
-    /// An announcement that fails changes no count, and after it, a smaller number needs as many counts as at the start.
-    /// It is no call of the breaker: an idle instance has no reason to probe the store.
+    /// An announcement that fails leaves the number as it is. After it, [`REMEMBERED`] new counts are needed to lower
+    /// the number. The breaker does not record announcements: an idle instance has no reason to probe the store.
     async fn announce(&mut self) -> Option<()> {
         let guarded = self.guarded()?;
         if guarded.is_open(&self.charge) {
@@ -132,8 +134,8 @@ impl Announcer {
         telemetry::instances_counted(highest);
     }
 
-    /// Puts the highest count in the place of the others. While the store does not answer, the units of other instances
-    /// expire, so the counts after each of several short outages may be too low.
+    /// Replaces all counts by the highest. While the store does not answer, the units of other instances expire, so the
+    /// first counts after each of several short outages may be too low.
     fn remember_highest(&mut self) {
         self.counts = [self.highest(); REMEMBERED];
     }

@@ -30,7 +30,7 @@ impl Instances {
         }
     }
 
-    /// Returns the number of instances that divide each limit: the number that was set, or the last count, or 1.
+    /// Returns the number of instances that share each limit: the number that was set, or the last count, or 1.
     pub(super) fn shares(&self) -> u32 {
         self.set.or(self.counted()).unwrap_or(1)
     }

@@ -48,9 +48,9 @@ pub struct Status {
     /// its last attempt to start, which names host and port, or that the first attempt has not ended. `None` once the store has
     /// started, and for all other stores.
     pub not_ready: Option<String>,
-    /// The number of instances that share the store: limiters over it, of which each process usually has one. `None`
-    /// until the store has counted, or if it [does not count](super::Traits::counts_instances). An embedded store has
-    /// one.
+    /// The number of instances that share the store. An instance is a limiter over the store, and a process usually has
+    /// one. `None` until the store has counted, or if it [does not count](super::Traits::counts_instances). For an
+    /// embedded store, the number is 1.
     pub instances: Option<u32>,
     /// The number of keys of which this process holds [leased](crate::Quota::leased) units. The limiter
     /// counts them, so a store has no setter for them.

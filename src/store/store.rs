@@ -99,10 +99,10 @@ pub struct Traits {
     /// [leased](crate::Quota::leased) quota holds while a process uses its units later. Without this trait, no
     /// units are leased.
     pub counts_leases: bool,
-    /// Instances of a service share the store. So each limiter with a [fallback](crate::Resilience::fallback) over it
-    /// announces itself every 2 s, by a [forced](Request::Force) charge of 1 unit of a
-    /// [concurrency limit](crate::Quota::concurrent) and a [refund](Request::Refund) of the last one, and counts the
-    /// units in flight.
+    /// Instances of a service share the store, and count themselves in it. Each limiter over the store that has a
+    /// [fallback](crate::Resilience::fallback) announces itself every 2 s: it [forces](Request::Force) a charge of 1
+    /// unit of a [concurrency limit](crate::Quota::concurrent), and [refunds](Request::Refund) the unit of its last
+    /// announcement. The number of units in flight is the number of instances.
     pub counts_instances: bool,
     /// The second number of the [`Mark`](crate::store::Mark) of a charge to a token bucket is the debt after the
     /// charge, so the mark of a part of the charge can be computed.

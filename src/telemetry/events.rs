@@ -128,7 +128,8 @@ reports! { feature "tracing";
         }
     }
 
-    /// Reports that the clock of the store is ahead of the clock of this machine, or behind it, by so many seconds.
+    /// Reports that the clock of the store is `offset` seconds ahead of the clock of this machine, or behind it if the
+    /// offset is negative.
     pub(crate) fn clock_is_off(offset: f64) {
         tracing::warn!(
             target: "plimsoll", offset_seconds = offset,

@@ -30,8 +30,7 @@ pub(super) struct Streams {
     waker: Waker,
 }
 
-/// The turn of a task. A wake within the turn leads to another round of it, so that the task need not be scheduled
-/// again.
+/// The turn of a task. If a wake arrives during the turn, the task polls once more, and need not be scheduled again.
 struct Turn {
     state: AtomicU8,
     task: Mutex<Waker>,
@@ -42,7 +41,7 @@ const WAITS: u8 = 0;
 const IS_POLLED: u8 = 1;
 const IS_WOKEN: u8 = 2;
 
-/// The most rounds of a turn, after which other tasks have theirs.
+/// The maximum number of rounds of a turn. After them, other tasks run.
 const MAX_ROUNDS: usize = 16;
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Begun {

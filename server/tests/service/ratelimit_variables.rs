@@ -181,7 +181,7 @@ fn no_file_of_a_folder_is_left_out() {
     assert!(!passed && text.contains("`domain`") && text.contains("/shop.yaml:1:1"), "{text}");
 }
 
-/// Without the number of instances, each of them admits the whole limit.
+/// Without this number, an instance that has never reached Redis admits the whole limit.
 #[test]
 fn instances_without_redis_admit_their_share_if_a_file_says_how_many_they_are() {
     let (folder, root) = (directory(), root());

@@ -44,7 +44,7 @@ impl Leases {
         }
     }
 
-    /// Pays a charge from stock, and starts a renewal if little is left, as [`Stocks::pay`] says.
+    /// Pays a charge from stock, and starts a renewal if little is left. See [`Stocks::pay`].
     pub(super) fn pay(&self, charge: &Charge<'_>, is_demand: bool, payment: &mut Payment) {
         if let Some(renewal) = self.stocks.pay(charge, self.round_trip(), is_demand, payment) {
             self.start(*renewal);

@@ -100,8 +100,8 @@ fn overrides(client: &Client, args: OverrideArgs) -> Result<(Value, String), Fai
     Ok((change, text))
 }
 
-/// Sets the overrides of a file again, each unless it has ended or there is one by now. Prints what each change was,
-/// and fails if one was not made.
+/// Sets the overrides of a file again, without the overrides that have ended. Prints each change. Fails if one was not
+/// made, for example because its key has an override by now.
 fn set_again(client: &Client, file: &Path, json: bool) -> Result<(), Failure> {
     let name = file.display();
     let text = fs::read_to_string(file)
