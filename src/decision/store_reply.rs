@@ -78,21 +78,15 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::decision::{Mark, Standing, Verdict};
-
-    fn reply(units: u64, remaining: u64) -> ChargeReply {
-        let reset_after = Duration::from_secs(units);
-        let standing = Standing { remaining, reset_after, ..Standing::full(10) };
-        ChargeReply { verdict: Verdict::Passed, units, standing, mark: Mark([units, 2, 3]) }
-    }
+    use crate::decision::Standing;
 
     #[test]
     fn a_reply_keeps_its_time_and_the_order_of_its_charges() {
         let time = Timestamp::from_micros(7);
-        let reply = StoreReply::new(time, Source::Local, [3, 0, 5].map(|units| reply(units, 1)));
+        let replies = [3, 0, 5]
+            .map(|units| ChargeReply { units, ..ChargeReply::peeked(0, Standing::full(10)) });
+        let reply = StoreReply::new(time, Source::Local, replies);
         assert_eq!((reply.time, reply.source, reply.found_keys()), (time, Source::Local, 2));
         let units: Vec<_> = reply.charges().iter().map(|charge| charge.units).collect();
         assert_eq!(units, [3, 0, 5]);

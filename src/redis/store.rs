@@ -120,8 +120,7 @@ impl RedisStore {
         // With a deadline there are timers.
         let has_timer = deadline.is_some() || runtime_with_timer().is_some();
         let order = check.order();
-        // While a call is in flight, a check waits for its batch. Its future has no call of its own, so it takes a
-        // tenth of the memory (`tests/allocations/redis.rs`).
+        // While a call is in flight, a check waits for its batch. Its future has no call of its own, so it is small.
         let slot = shared.batcher.backend().only_slot(&check).filter(|_| has_timer);
         if let Some(slot) = slot
             && let Some(queued) = shared.batcher.try_queue(slot, &mut check, options)

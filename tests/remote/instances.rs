@@ -112,8 +112,8 @@ impl Fleet {
     }
 }
 
-/// An instance that starts is counted within 2.3 s, and one that ends is counted for 5 s more, and until four counts did
-/// not have it.
+/// An instance that starts is counted within 2.3 s. One that ends is counted for 5 s more, and then until four counts were
+/// made without it.
 #[tokio::test(start_paused = true)]
 async fn instances_that_come_and_go_are_counted() {
     let mut fleet = Fleet::of(3).await;

@@ -16,7 +16,7 @@ use std::{
 use super::super::fingerprint::{Fingerprint, FingerprintSecret};
 use crate::{
     clock::micros_up,
-    decision::{ChargeReply, Mark, Standing, Verdict},
+    decision::{ChargeReply, Standing},
     policy::Charge,
     quota::Quota,
     sync::Mutex,
@@ -261,7 +261,7 @@ impl CachedDenial {
     pub(super) fn reply(&self, cost: u64, now: u64) -> Option<ChargeReply> {
         let Self { limit, remaining, next_at, reset_at, .. } = *self;
         if remaining >= limit || now >= reset_at {
-            return Some(unspent(cost, Standing::full(limit)));
+            return Some(ChargeReply::peeked(cost, Standing::full(limit)));
         }
         if now >= next_at {
             return None;
@@ -274,7 +274,7 @@ impl CachedDenial {
         let next_after = self.wait(next_at, now);
         let reset_after = self.wait(reset_at, now);
         let standing = Standing { limit, remaining, next_after, reset_after, retry_after };
-        Some(unspent(cost, standing))
+        Some(ChargeReply::peeked(cost, standing))
     }
 
     /// Returns the wait at `now` until units return that the entry expects at `at`. The wait includes
@@ -306,16 +306,5 @@ impl CachedDenial {
 
 /// Returns the reply to a charge whose key has no entry: as if the key had spent nothing.
 pub(super) fn unknown(quota: &Quota, cost: u64) -> ChargeReply {
-    unspent(cost, Standing::full(quota.capacity()))
-}
-
-fn unspent(cost: u64, standing: Standing) -> ChargeReply {
-    let verdict = if cost <= standing.remaining {
-        Verdict::Passed
-    } else if cost > standing.limit {
-        Verdict::OverCapacity
-    } else {
-        Verdict::Refused
-    };
-    ChargeReply { verdict, units: 0, standing, mark: Mark::default() }
+    ChargeReply::peeked(cost, Standing::full(quota.capacity()))
 }

@@ -112,7 +112,8 @@ pub(crate) struct OverrideArgs {
     /// The time for which it is in force: 2h. Without it, until it is ended.
     #[arg(long = "for", value_name = "TIME", value_parser = time_of_change, requires = "limit")]
     pub(crate) time: Option<Duration>,
-    /// Set the overrides of a file again, which `--json override` has written. One that is there stays.
+    /// Set the overrides of a file again, which `--json override` has written. One that is there stays, and one that has
+    /// ended is left out.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "lost"])]
     pub(crate) from: Option<PathBuf>,
     /// Show the overrides that Redis has lost, as the instance behind the admin page knows them.
