@@ -4,6 +4,7 @@ mod args;
 mod client;
 mod commands;
 mod output;
+mod replay;
 
 use std::{
     io::{Write, stderr},

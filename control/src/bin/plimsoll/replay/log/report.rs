@@ -1,0 +1,42 @@
+//! What reading has found beside the requests.
+
+use std::time::Duration;
+
+/// The lines that were skipped.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Skipped {
+    /// How many lines could not be read.
+    pub(crate) lines: u64,
+    /// The first of them.
+    pub(crate) first: Vec<SkippedLine>,
+    /// Files that end inside their compressed data, with the cause. Their lines before it are read.
+    pub(crate) cut_files: Vec<(String, String)>,
+}
+
+/// A line that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SkippedLine {
+    pub(crate) file: String,
+    /// From 1.
+    pub(crate) line: u64,
+    pub(crate) reason: &'static str,
+    /// The begin of the line, printable.
+    pub(crate) text: String,
+}
+
+/// How far the lines were from the order of time, and how the clocks of several files were handled.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Disorder {
+    /// Lines that are earlier than one before in the same file.
+    pub(crate) backward_lines: u64,
+    /// The largest step back of them.
+    pub(crate) largest_step: Duration,
+    /// Lines that were earlier than the reorder window reaches. They count at the time of the request before.
+    pub(crate) late_lines: u64,
+    /// How far the latest of these was moved.
+    pub(crate) largest_move: Duration,
+    /// The most files that had requests in the same span of time.
+    pub(crate) overlapping_files: usize,
+    /// Whether all times are whole seconds, so that the order within a second is the order of the lines.
+    pub(crate) whole_seconds: bool,
+}
