@@ -38,6 +38,13 @@ impl Entry {
         Ok(())
     }
 
+    /// Returns whether a part of a request is known, and not only a time.
+    pub(super) fn has_request(&self) -> bool {
+        let request = &self.request;
+        let texts = [request.method, request.target, request.host];
+        texts.iter().any(Option::is_some) || request.ip.is_some() || request.status.is_some()
+    }
+
     fn text_of(&self, role: Role) -> Option<&str> {
         self.found.get(role).map(|(_, span)| self.text(span))
     }
