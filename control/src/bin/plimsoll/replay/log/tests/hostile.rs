@@ -101,7 +101,7 @@ fn json() -> Vec<(Vec<u8>, Expected)> {
     vec![
         (line(good), seen),
         (line(&format!("  {good}  ")), seen),
-        (line(&good[..40]), Err("the JSON ends too early")),
+        (line(&good[..43]), Err("the JSON ends too early")),
         (line(&format!("{good}{good}")), Err("a text follows the JSON object")),
         (line("[1,2]"), Err("no JSON object")),
         (line("{}"), Err("no time")),

@@ -97,7 +97,7 @@ fn requests_of_the_same_second_stay_in_the_order_of_their_lines() {
 #[test]
 fn the_window_is_bounded_also_where_all_lines_have_one_time() {
     let folder = Folder::new();
-    let lines: String = (0..70_000).map(|_| line(DAY, "x")).collect();
+    let lines: String = (0..100_000).map(|_| line(DAY, "x")).collect();
     let mut logs = Logs::open(&[folder.write("log", lines)], &ReadOptions::default()).unwrap();
     logs.next().unwrap().unwrap();
     let (read, size) = logs.position();
@@ -106,5 +106,5 @@ fn the_window_is_bounded_also_where_all_lines_have_one_time() {
     while logs.next().unwrap().is_some() {
         count += 1;
     }
-    assert_eq!(count, 70_000);
+    assert_eq!(count, 100_000);
 }

@@ -95,7 +95,8 @@ fn write(format: &str, it: &Seen) -> String {
         .to_string(),
         _ => {
             let target = target.replace('"', "\"\"");
-            format!("{at},{ip},{method},\"{target}\",{status},{bytes},api.example")
+            let time = rfc3339(*at);
+            format!("{time},{ip},{method},\"{target}\",{status},{bytes},api.example")
         }
     }
 }
