@@ -20,8 +20,7 @@ use crate::{
 /// The part of an expiry after which the answer to a check that takes units in flight comes too late.
 const LATE_PER_EXPIRY: u32 = 8;
 
-/// The future that [`Limiter::check`](crate::Limiter::check) and
-/// [`Limiter::check_within`](crate::Limiter::check_within) return.
+/// The future that [`Limiter::check`](crate::Limiter::check) returns.
 ///
 /// Nothing is decided before the first poll. With an embedded store the future is ready at the first
 /// poll.
@@ -51,7 +50,6 @@ const LATE_PER_EXPIRY: u32 = 8;
 #[must_use = "a check is decided when it is awaited"]
 pub struct Check<'l, 'p>(CheckState<'l, 'p>);
 
-/// Two pointers, which a function returns in registers.
 enum CheckState<'l, 'p> {
     New(&'l Limiter, Box<Checked<'p>>),
     /// `None` once the check is decided.

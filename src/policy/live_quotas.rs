@@ -39,8 +39,8 @@ pub struct KeyQuota {
     pub until: SystemTime,
 }
 
-/// The quotas of a policy. Charges read them without a lock. A change of the quota of a key copies and replaces those of
-/// all keys.
+/// The quotas of a policy. Charges read them without a lock. A change of the quota of one key copies and replaces the
+/// quotas of all keys.
 pub(super) struct LiveQuotas {
     quota: QuotaCell,
     of_keys: ArcSwap<KeyLines>,
