@@ -6,9 +6,9 @@ use super::{Entry, Format, ReadOptions, parse::Parser};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Detected {
     pub(super) format: Format,
-    /// How many of the lines have it.
+    /// The number of lines that have it.
     lines: usize,
-    /// Whether one of them has a part of a request.
+    /// True if one of them has a part of a request.
     pub(super) has_requests: bool,
     /// The earliest time of them.
     pub(super) earliest: u64,

@@ -15,7 +15,7 @@ use super::{
     parse::Parser,
 };
 
-/// How many lines the format of a file is found by.
+/// The number of lines by which the format of a file is found.
 const HEAD_LINES: usize = 32;
 
 /// One log: a file, or the standard input.
@@ -26,7 +26,7 @@ pub(super) struct Source {
     parser: Parser,
     /// Open files are the logs that are being read. Before that, only streams are open, which cannot be opened twice.
     lines: Option<Lines>,
-    /// Whether a line without any part of a request is skipped, such as a message of the server between its requests. A
+    /// True if a line without any part of a request is skipped, such as a message of the server between its requests. A
     /// log of other events has none at all.
     requires_request: bool,
     /// The earliest time of the first lines.
