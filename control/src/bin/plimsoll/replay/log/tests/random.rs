@@ -125,9 +125,11 @@ proptest! {
     /// The stream of several files is the sorted list of their requests, however they are dealt.
     #[test]
     fn files_are_merged_into_the_order_of_time(
-        times in vec((0_u64..20_000, 0_usize..4), 1..300), window in 0_u64..5,
+        jitters in vec((0_u64..3_000, 0_usize..4), 1..300), window in 0_u64..5,
     ) {
         let folder = Folder::new();
+        let steps = jitters.iter().enumerate();
+        let times: Vec<_> = steps.map(|(step, (jitter, file))| (step as u64 * 20 + jitter, *file)).collect();
         let mut files = vec![String::new(); 4];
         for (number, (at, file)) in times.iter().enumerate() {
             files[*file].push_str(&format!("{{\"ts\":{},\"path\":\"/{number}\"}}\n", 1_700_000_000_000 + at));
