@@ -90,12 +90,13 @@ if fade then
     if previous > 0 then used = used + weight(previous, end_ - window, end_, seen) end
     if carried > 0 then used = used + weight(carried, hold, zero, seen) end
     free = limit > used and limit - used or 0
-    if charge < last then
-      admitted, foreign = decide(operation, now, charge + 1, admitted and free >= required, last)
+    if is_followed then
+      admitted, foreign, last =
+        decide(operation, now, charge + 1, admitted and free >= required)
       if foreign then return nil, foreign end
     end
     if answering and operation ~= 'g' and (admitted or trial) and free >= needed then
-      units = units_of(free, cost, max_cost, flags)
+      units = max_cost > cost and units_of(free, cost, max_cost, flags) or cost
     end
     if answering and operation ~= 'g' and units > 0 then
       used, current, mark1 = used - current, current + units, end_ - window

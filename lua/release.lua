@@ -11,7 +11,7 @@
 --          standing, and its waits are those until all units are free
 -- TTL      stays. A log without units is deleted, unless its newest record has a time to come: the next
 --          charge may have that time
-if operation == 'g' and algorithm == 1 and parameter == 1 and charge == last and answering and not block_header then
+if operation == 'g' and in_flight and not is_followed and answering and not block_header then
   local sub, floor, final = string.sub, math.floor, charge
   local quota = sub(lines, position, position + 25)
   -- A line has 82 bytes.

@@ -18,6 +18,7 @@
 --          renew it
 if in_ring then
   local floor, sub = math.floor, string.sub
+  local long_header, short_header = '<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', '<I7I6I6I4'
   local known, state_window, old_life, old_end, start, head, tail, places, until_ms, before_last,
     last_time, last_total, head_time, head_total = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
   local is_short = #state % 10 == 3
@@ -110,8 +111,9 @@ if in_ring then
   local used = first < tail and (last_total - base) % 4294967296 or 0
   free = limit > used and limit - used or 0
   local commits = answering and not foreign
-  if not foreign and charge < last then
-    admitted, foreign = decide(operation, now, charge + 1, admitted and free >= required, last)
+  if is_followed and not foreign then
+    admitted, foreign, last =
+      decide(operation, now, charge + 1, admitted and free >= required)
     if foreign then return nil, foreign end
   end
   if commits and operation == 'g' then
@@ -198,7 +200,7 @@ if in_ring then
     end
   elseif commits then
     if (admitted or trial) and free >= needed then
-      units = units_of(free, cost, max_cost, flags)
+      units = max_cost > cost and units_of(free, cost, max_cost, flags) or cost
     end
     if units > 0 then
       -- Drop the records that no longer count.

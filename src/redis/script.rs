@@ -19,9 +19,8 @@ macro_rules! join {
         concat!(
             include_str!("../../lua/prelude.lua"),
             include_str!("../../lua/self_test.lua"),
-            "decide = function(operation, now, charge, admitted, last, again)\nlocal block_header\nwhile true do\n",
+            "decide = function(operation, now, charge, admitted, again)\nlocal block_header\nwhile true do\n",
             include_str!("../../lua/charge.lua"),
-            include_str!("../../lua/release.lua"),
             $(
                 "if algorithm == ", $number, " then\n",
                 include_str!(concat!("../../lua/", stringify!($lua), ".lua")),
@@ -29,6 +28,7 @@ macro_rules! join {
             )+
             include_str!("../../lua/periods.lua"),
             include_str!("../../lua/ring_find.lua"),
+            include_str!("../../lua/release.lua"),
             include_str!("../../lua/ring.lua"),
             include_str!("../../lua/block.lua"),
             include_str!("../../lua/reset.lua"),
