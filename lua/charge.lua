@@ -18,8 +18,9 @@ if not answering and not repeated then repeated = charge end
 -- The number of the last charge of the check, and whether it is another one.
 local last, is_followed = charge, not again and flags < 16
 -- A branch reads the `state`, finds out how many units are `free`, and leaves what is to be `written`:
--- a whole state, with the time when it `expires`, or the beginning of one, which keeps its expiry.
-local free, foreign, written, expires
+-- a whole state, with the time when it `expires`, or the beginning of one, which keeps its expiry. `is_prefix` is
+-- true for the beginning of a state with a new expiry.
+local free, foreign, written, expires, is_prefix
 -- The check passes this charge if at least `required` units are free: a shadow or a trial never refuses.
 local required = flags % 2 == 1 and 0 or cost
 -- A trial is spent if it passes by itself, whatever the check decides.

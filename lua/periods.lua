@@ -20,8 +20,7 @@ if fade then
   local function weight(units, hold, zero, time)
     if time >= zero then return 0 end
     if time <= hold then return units end
-    local whole, rest = mul_div(units, zero - time, 0, zero - hold)
-    return rest > 0 and whole + 1 or whole
+    return div_up(units, zero - time, 0, zero - hold)
   end
 
   if state ~= '' then

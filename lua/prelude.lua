@@ -63,30 +63,19 @@ local function mul_div(a, b, d, c)
   rest = product % c
   if product < 9007199254740992 then return quotient + (product - rest) / c, rest end
   -- Long division, a few bits of b at a time, so that no step exceeds 2^53.
-  local more
-  rest, more = 0, 0
-  local bit = 1
-  if c < 35184372088832 then
-    while bit * 128 <= b do bit = bit * 128 end
-    while bit >= 1 do
-      local digit = (b - b % bit) / bit
-      b = b - digit * bit
-      local sum = rest * 128 + a * digit
-      rest = sum % c
-      more = more * 128 + (sum - rest) / c
-      bit = bit / 128
-    end
-  else
-    while bit * 2 <= b do bit = bit * 2 end
-    while bit >= 1 do
-      more = more * 2
-      if rest >= c - rest then rest, more = rest - (c - rest), more + 1 else rest = rest + rest end
-      if b >= bit then
-        b = b - bit
-        if rest >= c - a then rest, more = rest - (c - a), more + 1 else rest = rest + a end
-      end
-      bit = bit / 2
-    end
+  local base, bit, more = c < 35184372088832 and 128 or 2, 1, 0
+  rest = 0
+  while bit * base <= b do bit = bit * base end
+  while bit >= 1 do
+    local digit = (b - b % bit) / bit
+    b = b - digit * bit
+    product = rest * base
+    rest = product % c
+    more = more * base + (product - rest) / c
+    product = rest + a * digit
+    rest = product % c
+    more = more + (product - rest) / c
+    bit = bit / base
   end
   local sum = rest + d
   rest = sum % c

@@ -67,11 +67,7 @@ if operation == 'g' and commits then
     fast_limit, fast_window = rate_limit, rate_window
   end
   local paid_part = mark3
-  if fast_window ~= spent_window then
-    local rest
-    paid_part, rest = mul_div(mark3, fast_window, 0, spent_window)
-    if rest > 0 then paid_part = paid_part + 1 end
-  end
+  if fast_window ~= spent_window then paid_part = div_up(mark3, fast_window, 0, spent_window) end
   local since = now + ahead > mark1 and now + ahead - mark1 or 0
   local repaid, rest = mul_div(since, fast_limit, paid_part, fast_window)
   local left = mark2 - repaid - (rest > 0 and 1 or 0)

@@ -154,6 +154,6 @@ mod tests {
     /// while a service is rolled out. Change the layout version in the key names if they cannot.
     #[test]
     fn the_script_has_the_known_digest() {
-        assert_eq!(*SHA, "6968857bea61c213de2e45714f18a6dcea117faa");
+        assert_eq!(*SHA, "17ed224c190026cee5fcad074bfcaffbdb6b5567");
     }
 }
