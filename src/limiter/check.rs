@@ -58,8 +58,7 @@ pub struct Check<'l, 'p> {
 
 enum CheckState<'p> {
     New(Charges<'p>),
-    /// In a box, so that the future of an embedded check stays small.
-    Waiting(Box<WaitingCheck<'p>>),
+    Waiting(WaitingCheck),
     Done,
 }
 
@@ -92,7 +91,7 @@ impl<'p> Future for Check<'_, 'p> {
                     *state = CheckState::Done;
                     return Poll::Ready(Err(error));
                 }
-                Progress::Waits(call) => *state = CheckState::Waiting(Box::new(call)),
+                Progress::Waits(call) => *state = CheckState::Waiting(call),
             }
         }
         let CheckState::Waiting(call) = state else { panic!("check polled after it was ready") };
@@ -105,11 +104,11 @@ impl<'p> Future for Check<'_, 'p> {
 impl Limiter {
     /// Begins a check, which waits no longer than `within` for a remote store. A check that waits takes the
     /// charges, and returns them with the reply. One whose charges are not [valid](Charges::validate) fails at once.
-    pub(crate) fn begin<'p>(
+    pub(crate) fn begin(
         &self,
-        charges: &mut Charges<'p>,
+        charges: &mut Charges<'_>,
         within: Option<Duration>,
-    ) -> Progress<WaitingCheck<'p>> {
+    ) -> Progress<WaitingCheck> {
         if let Err(error) = charges.validate() {
             return Progress::Decided(Err(error));
         }
@@ -120,13 +119,13 @@ impl Limiter {
     }
 
     /// Wraps a check that takes units in flight, so that they are not lost if its caller stops waiting or is late.
-    fn guard<'p>(&self, call: WaitingCheck<'p>) -> WaitingCheck<'p> {
+    fn guard(&self, call: WaitingCheck) -> WaitingCheck {
         let quotas = call.charges().iter().map(Charge::quota);
         match quotas.filter(|quota| quota.is_concurrent()).map(Quota::window).min() {
             None => call,
             Some(expiry) => {
                 let latest = expiry / LATE_PER_EXPIRY;
-                WaitingCheck::boxed(self.clone().check_in_time(call.into_owned(), latest))
+                WaitingCheck::boxed(self.clone().check_in_time(call, latest))
             }
         }
     }
@@ -139,8 +138,7 @@ impl Limiter {
     pub(super) async fn acquire(&self, charges: &Charges<'_>) -> Result<StoreReply, Error> {
         let call = match self.begin(&mut charges.clone(), None) {
             Progress::Decided(reply) => return reply,
-            // In a box, because many requests may wait for their turn, each with this future.
-            Progress::Waits(call) => Box::new(call),
+            Progress::Waits(call) => call,
         };
         call.await.1
     }

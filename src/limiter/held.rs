@@ -53,11 +53,7 @@ impl Limiter {
 
     /// Waits for a check that takes units in flight. If its reply comes later than `latest`, the units are refunded, and
     /// the check is made again: they may have expired, because the runtime of the caller was not polled.
-    pub(super) async fn check_in_time(
-        self,
-        mut call: WaitingCheck<'static>,
-        latest: Duration,
-    ) -> Answered<'static> {
+    pub(super) async fn check_in_time(self, mut call: WaitingCheck, latest: Duration) -> Answered {
         let mut checks = 1;
         loop {
             let asked = Instant::now();
@@ -90,13 +86,13 @@ struct AwaitedCheck {
     /// The runtime of the task.
     runtime: Option<Handle>,
     /// `None` once it has ended.
-    call: Option<WaitingCheck<'static>>,
+    call: Option<WaitingCheck>,
 }
 
 impl Future for AwaitedCheck {
-    type Output = Answered<'static>;
+    type Output = Answered;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered<'static>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered> {
         let call = self.call.as_mut().expect("polled after it was ready");
         let answered = ready!(Pin::new(call).poll(cx));
         self.call = None;

@@ -530,11 +530,11 @@ impl LimiterStore {
     }
 
     /// Begins a check, which waits no longer than `within` for a remote store.
-    pub(super) fn acquire<'p>(
+    pub(super) fn acquire(
         &self,
-        charges: &mut Charges<'p>,
+        charges: &mut Charges<'_>,
         within: Option<Duration>,
-    ) -> Progress<WaitingCheck<'p>> {
+    ) -> Progress<WaitingCheck> {
         match self {
             Self::Memory(store) => Progress::Decided(Ok(store.acquire(charges))),
             Self::Other(pipeline) => pipeline.acquire(charges, within),

@@ -52,27 +52,20 @@ type OnDecision = dyn Fn(&Decision<'_>, &Parts) + Send + Sync;
 #[derive(Debug, Clone, Default)]
 struct Charged(Vec<(usize, u64, Key)>);
 
-/// The result of [`Decider::decide`].
-#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
-pub(super) enum FirstStep {
-    Decided(Admission),
-    /// [`Decider::poll`] continues the decision.
-    Pending(PendingDecision),
-}
-
 /// The result of a decision.
 pub(super) enum Admission {
     /// The request goes to the inner service. The change is applied to its response.
     Admitted(ResponseChange),
     /// The client gets this response instead.
     Rejected(Response<DenialBody>),
+    /// The decision is not ready. [`Decider::poll`] continues it.
+    Pending(PendingDecision),
 }
 
 /// A decision that is not ready at once.
-#[expect(clippy::large_enum_variant, reason = "it is in the box of the call that waits for it")]
 pub(super) enum PendingDecision {
     /// A request to a remote store is in flight.
-    Checking { call: WaitingCheck<'static>, hooks: ResponseHooks },
+    Checking { call: WaitingCheck, hooks: ResponseHooks },
     /// The request waits for its turn.
     Delayed { decision: DelayedDecision, policy: FailurePolicy, hooks: ResponseHooks },
 }
@@ -89,9 +82,9 @@ impl Decider {
     }
 
     /// Decides a request, if the answer of the store is ready. Otherwise the caller [polls](Self::poll) for the decision.
-    pub(super) fn decide(&self, parts: &mut Parts) -> FirstStep {
+    pub(super) fn decide(&self, parts: &mut Parts) -> Admission {
         if !self.enabled || self.is_exempt(parts) {
-            return FirstStep::Decided(Admission::Admitted(ResponseChange::default()));
+            return Admission::Admitted(ResponseChange::default());
         }
         self.check(parts)
     }
@@ -105,8 +98,8 @@ impl Decider {
     ) -> Poll<Admission> {
         match pending {
             PendingDecision::Checking { call, hooks } => {
-                let (charges, reply) = ready!(Pin::new(call).poll(cx));
-                Poll::Ready(self.judge(charges, mem::take(hooks), reply, parts))
+                let (mut charges, reply) = ready!(Pin::new(call).poll(cx));
+                Poll::Ready(self.judge(&mut charges, mem::take(hooks), reply, parts))
             }
             PendingDecision::Delayed { decision, policy, hooks } => {
                 Poll::Ready(match ready!(decision.as_mut().poll(cx)) {
@@ -118,25 +111,22 @@ impl Decider {
     }
 
     /// Applies the rules to a request, and asks the limiter.
-    fn check(&self, parts: &mut Parts) -> FirstStep {
-        let Ok(RequestCharges { mut charges, hooks, sum }) = self.rules.charges(parts) else {
-            let response = self.denial_format.respond(Rejection::no_peer(), parts);
-            return FirstStep::Decided(Admission::Rejected(response));
+    fn check(&self, parts: &mut Parts) -> Admission {
+        let mut request = self.rules.charges(parts);
+        let Ok(RequestCharges { charges, hooks, sum }) = &mut request else {
+            return Admission::Rejected(self.denial_format.respond(Rejection::no_peer(), parts));
         };
         if charges.is_empty() {
-            return FirstStep::Decided(Admission::Admitted(ResponseChange::default()));
+            return Admission::Admitted(ResponseChange::default());
         }
-        self.find_second_charge(&charges, sum, parts);
+        self.find_second_charge(charges, *sum, parts);
+        let hooks = mem::take(hooks);
         if !self.delay.is_zero() {
-            return FirstStep::Pending(self.delay(charges.into_owned(), hooks));
+            return Admission::Pending(self.delay(mem::take(charges).into_owned(), hooks));
         }
-        match self.limiter.begin(&mut charges, None) {
-            Progress::Decided(reply) => {
-                FirstStep::Decided(self.judge(charges, hooks, reply, parts))
-            }
-            Progress::Waits(call) => {
-                FirstStep::Pending(PendingDecision::Checking { call: call.into_owned(), hooks })
-            }
+        match self.limiter.begin(charges, None) {
+            Progress::Decided(reply) => self.judge(charges, hooks, reply, parts),
+            Progress::Waits(call) => Admission::Pending(PendingDecision::Checking { call, hooks }),
         }
     }
 
@@ -185,13 +175,13 @@ impl Decider {
     /// Decides a request with the reply of the store.
     fn judge(
         &self,
-        charges: Charges<'_>,
+        charges: &mut Charges<'_>,
         hooks: ResponseHooks,
         reply: Result<StoreReply, Error>,
         parts: &mut Parts,
     ) -> Admission {
         let policy = charges.failure_policy();
-        match reply.and_then(|reply| Decision::new(charges, reply)) {
+        match reply.and_then(|reply| Decision::new(mem::take(charges), reply)) {
             Ok(decision) => self.admit(&decision, hooks, parts),
             Err(error) => self.fail(policy, &error, parts),
         }

@@ -135,7 +135,7 @@ impl Headers {
     /// ```
     #[must_use]
     pub fn of(&self, decision: &Decision<'_>) -> HeaderMap {
-        let headers = match decision {
+        let mut headers = match decision {
             Decision::Allowed(_) => self.for_decision(decision),
             Decision::Denied(denied) => self.for_denied(denied),
         };
@@ -188,7 +188,7 @@ pub(super) struct ResponseHeaders {
 impl ResponseHeaders {
     /// Adds the headers to the headers of inner layers: list members are appended, and `X-RateLimit-*` is
     /// replaced if this layer has fewer units left.
-    pub(super) fn add_to(self, headers: &mut HeaderMap) {
+    pub(super) fn add_to(&mut self, headers: &mut HeaderMap) {
         let draft11 = self.draft11.as_ref().map_or(0, |_| RATELIMIT_NAMES.len());
         let x_ratelimit = self.x_ratelimit.as_ref().map_or(0, |_| X_RATELIMIT_NAMES.len());
         if draft11 + x_ratelimit == 0 {
@@ -199,10 +199,10 @@ impl ResponseHeaders {
         // nothing and most maps are empty here.
         let retry_after = headers.get(RETRY_AFTER).and_then(parse);
         let inner_remaining = headers.get(X_RATELIMIT_REMAINING).and_then(parse);
-        if let Some(draft11) = self.draft11 {
+        if let Some(draft11) = self.draft11.take() {
             draft11.append_to(headers, retry_after);
         }
-        if let Some(x_ratelimit) = self.x_ratelimit
+        if let Some(x_ratelimit) = &self.x_ratelimit
             && inner_remaining.is_none_or(|inner| x_ratelimit.remaining < inner)
         {
             x_ratelimit.insert_into(headers);
@@ -264,7 +264,7 @@ impl XRateLimit {
         Self { limit: standing.limit, remaining: standing.remaining, reset }
     }
 
-    fn insert_into(self, headers: &mut HeaderMap) {
+    fn insert_into(&self, headers: &mut HeaderMap) {
         headers.insert(X_RATELIMIT_LIMIT, number(self.limit));
         headers.insert(X_RATELIMIT_REMAINING, number(self.remaining));
         headers.insert(X_RATELIMIT_RESET, number(self.reset));

@@ -29,7 +29,7 @@ use crate::{
         BackgroundTask, MovingAverage, SchedulingDelay, TIMER_RESOLUTION, TimeLimit,
         runtime_with_timer,
     },
-    store::{Answer, NodeId, Request, Store, Traits},
+    store::{Answer, NodeId, ReplyFuture, Request, Store, Traits},
     telemetry,
 };
 
@@ -67,15 +67,16 @@ impl Guarded {
 
     /// Begins a check, and waits no longer than `limit` for the store. A check that waits takes the charges,
     /// and returns them with the reply.
-    pub(super) fn acquire<'p>(
+    pub(super) fn acquire(
         &self,
-        charges: &mut Charges<'p>,
+        charges: &mut Charges<'_>,
         limit: Option<Duration>,
-    ) -> Progress<WaitingCheck<'p>> {
+    ) -> Progress<WaitingCheck> {
         match self.send(Request::Acquire(charges), Origin::Caller, limit) {
             Progress::Decided(reply) => Progress::Decided(reply),
-            Progress::Waits(call) => {
-                Progress::Waits(WaitingCheck::Store(call.keeping(mem::take(charges))))
+            Progress::Waits(mut call) => {
+                call.charges = mem::take(charges).into_owned();
+                Progress::Waits(WaitingCheck::Store(call))
             }
         }
     }
@@ -97,11 +98,10 @@ impl Guarded {
         };
         let answer = match self.send(request, origin, limit) {
             Progress::Decided(reply) => Answer::ready(reply),
-            Progress::Waits(call) => {
-                let call = match request_of(request) {
-                    Some(_) => call.keeping(Charges::copy(request.slice())),
-                    None => call,
-                };
+            Progress::Waits(mut call) => {
+                if call.request_of.is_some() {
+                    call.charges = Charges::copy(request.slice());
+                }
                 Answer::pending(async move { call.await.1 })
             }
         };
@@ -133,13 +133,13 @@ impl Guarded {
     /// 7. If the store has failed, the fallback decides. If it has answered, the backlog of the
     ///    fallback is charged to it.
     ///
-    /// The caller gives a call that waits its [charges](StoreCall::keeping).
+    /// The caller gives a call that waits its charges.
     fn send(
         &self,
         request: Request<'_>,
         origin: Origin,
         limit: Option<Duration>,
-    ) -> Progress<StoreCall<'static>> {
+    ) -> Progress<Box<StoreCall>> {
         // 1.
         if let (Request::Refund(receipt), Some(fallback)) = (request, &self.fallback)
             && receipt.source == Source::Fallback
@@ -165,23 +165,28 @@ impl Guarded {
         };
         // 5.
         let deadline = limit.and_then(|limit| deadline_in(start, limit));
-        let call = Unrecorded(Some(SentCall {
+        let mut call = StoreCall {
             guarded: self.clone(),
             request_of: request_of(request),
             charges: Charges::default(),
             origin,
             start,
+            deadline,
             tracked,
             permits,
-        }));
-        match self.call_store(request, deadline).now() {
+            reply: None,
+            is_recorded: false,
+        };
+        match self.call_store(request, deadline).now_or_later() {
             // 6 and 7.
             Ok(reply) => {
                 let now = Instant::now();
-                let call = call.end();
                 Progress::Decided(call.finish(reply, now, Some(now - start), Some(request)))
             }
-            Err(answer) => Progress::Waits(StoreCall { call, answer, deadline }),
+            Err(reply) => {
+                call.reply = Some(reply);
+                Progress::Waits(Box::new(call))
+            }
         }
     }
 
@@ -286,104 +291,38 @@ pub(crate) enum Progress<C> {
 }
 
 /// A check that waits for the store. It has the charges, and returns them with the reply.
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation more for each check")]
-pub(crate) enum WaitingCheck<'p> {
-    Store(StoreCall<'p>),
+pub(crate) enum WaitingCheck {
+    Store(Box<StoreCall>),
     /// A check with more steps than a call of the store.
-    Boxed(Pin<Box<dyn Future<Output = Answered<'static>> + Send>>),
+    Boxed(Pin<Box<dyn Future<Output = Answered> + Send>>),
 }
 
 /// The charges of a check, and the reply to them.
-pub(crate) type Answered<'p> = (Charges<'p>, Result<StoreReply, Error>);
+pub(crate) type Answered = (Charges<'static>, Result<StoreReply, Error>);
 
-impl WaitingCheck<'_> {
+impl WaitingCheck {
     /// Creates a check of several steps.
-    pub(crate) fn boxed(
-        call: impl Future<Output = Answered<'static>> + Send + 'static,
-    ) -> WaitingCheck<'static> {
-        WaitingCheck::Boxed(Box::pin(call))
-    }
-
-    /// Returns the check with [`Policy`](crate::Policy) handles of its own.
-    pub(crate) fn into_owned(self) -> WaitingCheck<'static> {
-        match self {
-            Self::Store(call) => WaitingCheck::Store(call.into_owned()),
-            Self::Boxed(call) => WaitingCheck::Boxed(call),
-        }
+    pub(crate) fn boxed(call: impl Future<Output = Answered> + Send + 'static) -> Self {
+        Self::Boxed(Box::pin(call))
     }
 
     /// Returns the charges of a check that only the store has to decide.
     pub(crate) fn charges(&self) -> &[Charge<'_>] {
         match self {
-            Self::Store(call) => call.charges(),
+            Self::Store(call) => &call.charges,
             Self::Boxed(_) => &[],
         }
     }
 }
 
-impl<'p> Future for WaitingCheck<'p> {
-    type Output = Answered<'p>;
+impl Future for WaitingCheck {
+    type Output = Answered;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered<'p>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered> {
         match &mut *self {
             Self::Store(call) => Pin::new(call).poll(cx),
             Self::Boxed(call) => call.as_mut().poll(cx),
         }
-    }
-}
-
-/// A request that waits for the store. If it is dropped before it ends, its caller has stopped waiting.
-pub(crate) struct StoreCall<'p> {
-    call: Unrecorded<'p>,
-    answer: Answer,
-    deadline: Option<TimeLimit>,
-}
-
-impl<'p> StoreCall<'p> {
-    /// Gives the request its charges, which the deny cache and the fallback need when the call has ended.
-    fn keeping(mut self, charges: Charges<'p>) -> Self {
-        if let Some(call) = &mut self.call.0 {
-            call.charges = charges;
-        }
-        self
-    }
-
-    fn charges(&self) -> &[Charge<'p>] {
-        self.call.0.as_ref().map_or(&[], |call| &call.charges)
-    }
-
-    fn into_owned(self) -> StoreCall<'static> {
-        let Self { call, answer, deadline } = self;
-        StoreCall { call: call.into_owned(), answer, deadline }
-    }
-}
-
-impl<'p> Future for StoreCall<'p> {
-    type Output = Answered<'p>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered<'p>> {
-        let Self { call, answer, deadline } = &mut *self;
-        let reply = ready!(Pin::new(answer).poll(cx));
-        if reply.is_err() && deadline.is_some_and(TimeLimit::has_passed) {
-            telemetry::deadline_missed();
-        }
-        let now = Instant::now();
-        let mut call = mem::replace(call, Unrecorded(None)).end();
-        let time = call.guarded.store_time(call.start, now);
-        // A call that was refused or not sent often takes no time. One that missed its deadline has
-        // taken at least that long.
-        let was_refused = reply.as_ref().is_err_and(|error| error.effect() == Effect::None);
-        if let Some(time) = time
-            && !was_refused
-        {
-            call.guarded.store_times.record(time);
-            telemetry::store_answered(time);
-        }
-        // 6 and 7.
-        let charges = mem::take(&mut call.charges);
-        let request = call.request_of.map(|request_of| request_of(&charges));
-        let reply = call.finish(reply, now, time, request);
-        Poll::Ready((charges, reply))
     }
 }
 
@@ -400,66 +339,77 @@ fn request_of(request: Request<'_>) -> Option<RequestOf> {
     }
 }
 
-/// A call whose outcome is not recorded yet, or `None` once it is. If it is dropped before, the store has panicked
-/// or the caller has stopped waiting.
-struct Unrecorded<'p>(Option<SentCall<'p>>);
-
-/// A call of the store.
-struct SentCall<'p> {
+/// A call of the store. If it is dropped before its outcome is recorded, the store has panicked or the caller has
+/// stopped waiting.
+///
+/// It is large, so a call that waits is in a box, from which nothing but the charges and the reply is moved.
+pub(crate) struct StoreCall {
     guarded: Guarded,
     /// `None` for a request that the fallback does not execute.
     request_of: Option<RequestOf>,
     /// Empty for a request whose charges are not needed any more.
-    charges: Charges<'p>,
+    charges: Charges<'static>,
     origin: Origin,
     start: Instant,
+    deadline: Option<TimeLimit>,
     /// The handle with which the deny cache records the outcome.
     tracked: TrackedRequest,
     /// The handles with which the breakers record the outcome.
     permits: Permits,
+    /// `None` if the call does not wait.
+    reply: Option<ReplyFuture>,
+    is_recorded: bool,
 }
 
-impl<'p> Unrecorded<'p> {
-    /// Returns the call, which has ended.
-    ///
-    /// # Panics
-    ///
-    /// Panics if it has been returned before.
-    fn end(mut self) -> SentCall<'p> {
-        self.0.take().expect("polled after it was ready")
-    }
+impl Future for StoreCall {
+    type Output = Answered;
 
-    fn into_owned(mut self) -> Unrecorded<'static> {
-        Unrecorded(self.0.take().map(|call| SentCall {
-            guarded: call.guarded,
-            request_of: call.request_of,
-            charges: call.charges.into_owned(),
-            origin: call.origin,
-            start: call.start,
-            tracked: call.tracked,
-            permits: call.permits,
-        }))
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered> {
+        let reply = self.reply.as_mut().expect("polled after it was ready");
+        let reply = ready!(reply.as_mut().poll(cx));
+        self.reply = None;
+        if reply.is_err() && self.deadline.is_some_and(TimeLimit::has_passed) {
+            telemetry::deadline_missed();
+        }
+        let now = Instant::now();
+        let time = self.guarded.store_time(self.start, now);
+        // A call that was refused or not sent often takes no time. One that missed its deadline has
+        // taken at least that long.
+        let was_refused = reply.as_ref().is_err_and(|error| error.effect() == Effect::None);
+        if let Some(time) = time
+            && !was_refused
+        {
+            self.guarded.store_times.record(time);
+            telemetry::store_answered(time);
+        }
+        // 6 and 7.
+        let charges = mem::take(&mut self.charges);
+        let request = self.request_of.map(|request_of| request_of(&charges));
+        let reply = self.finish(reply, now, time, request);
+        Poll::Ready((charges, reply))
     }
 }
 
-impl SentCall<'_> {
+impl StoreCall {
     /// Takes steps 6 and 7. `time` is the time that the store took until `now`, if it is known.
     fn finish(
-        self,
+        &mut self,
         reply: Result<StoreReply, Error>,
         now: Instant,
         time: Option<Duration>,
         request: Option<Request<'_>>,
     ) -> Result<StoreReply, Error> {
+        self.is_recorded = true;
         let guarded = &self.guarded;
         // 6.
         let failed_node = reply.as_ref().err().and_then(Error::node);
-        guarded.record(self.permits, now, |breaker| match failed_node {
+        guarded.record(mem::take(&mut self.permits), now, |breaker| match failed_node {
             Some(node) if breaker.node() != NodeId(node) => CallOutcome::Unknown,
             _ => breaker.judge(&reply, time),
         });
         if let Some(cache) = &guarded.deny_cache {
-            cache.record(self.tracked, request.map_or(&[], Request::slice), &reply);
+            let tracked = mem::take(&mut self.tracked);
+            cache.record(tracked, request.map_or(&[], Request::slice), &reply);
         }
         // 7.
         let error = match reply {
@@ -482,16 +432,17 @@ impl SentCall<'_> {
     }
 }
 
-impl Drop for Unrecorded<'_> {
+impl Drop for StoreCall {
     fn drop(&mut self) {
-        let Some(SentCall { guarded, charges, start, tracked, permits, .. }) = self.0.take() else {
+        if self.is_recorded {
             return;
-        };
+        }
         let now = Instant::now();
-        let time = guarded.store_time(start, now);
-        guarded.record(permits, now, |breaker| breaker.judge_abandoned(time));
-        if let Some(cache) = &guarded.deny_cache {
-            cache.abandon(tracked, &charges);
+        let time = self.guarded.store_time(self.start, now);
+        let permits = mem::take(&mut self.permits);
+        self.guarded.record(permits, now, |breaker| breaker.judge_abandoned(time));
+        if let Some(cache) = &self.guarded.deny_cache {
+            cache.abandon(mem::take(&mut self.tracked), &self.charges);
         }
     }
 }

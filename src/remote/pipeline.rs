@@ -80,11 +80,11 @@ impl Pipeline {
     /// Begins a check. The stocks of leased quotas pay it if they can, or else the
     /// [guarded store](Guarded::acquire) decides it. A check waits no longer than `within` for the store, if that
     /// is shorter than the deadline.
-    pub(crate) fn acquire<'p>(
+    pub(crate) fn acquire(
         &self,
-        charges: &mut Charges<'p>,
+        charges: &mut Charges<'_>,
         within: Option<Duration>,
-    ) -> Progress<WaitingCheck<'p>> {
+    ) -> Progress<WaitingCheck> {
         self.acquire_by(charges, self.limit_within(within))
     }
 
@@ -105,11 +105,11 @@ impl Pipeline {
         self.call_by(request, limit)
     }
 
-    fn acquire_by<'p>(
+    fn acquire_by(
         &self,
-        charges: &mut Charges<'p>,
+        charges: &mut Charges<'_>,
         limit: Option<Duration>,
-    ) -> Progress<WaitingCheck<'p>> {
+    ) -> Progress<WaitingCheck> {
         match &self.leases {
             Some(leases) if charges.iter().all(Charge::may_be_leased) => {
                 leases.acquire(charges, limit)

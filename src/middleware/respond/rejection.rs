@@ -13,7 +13,7 @@ use crate::{
     decision::{Denied, Outcome, Verdict},
     middleware::headers::{Headers, is_estimate, number, retry_after, with_jitter},
     outcome::DenialBody,
-    rule::MissingPeer,
+    rule::MISSING_PEER,
 };
 
 /// A request that a [`RateLimitLayer`](crate::RateLimitLayer) rejects, as the closures of
@@ -225,7 +225,7 @@ impl<'a> Rejection<'a> {
             (RejectionKind::Unavailable, _) => {
                 ["The request cannot be admitted at the moment.", "", ""]
             }
-            (RejectionKind::NoPeer, _) => [MissingPeer::TEXT, "", ""],
+            (RejectionKind::NoPeer, _) => [MISSING_PEER, "", ""],
         }
     }
 

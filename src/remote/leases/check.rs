@@ -51,11 +51,11 @@ const MAX_WAITS: usize = 2;
 impl Leases {
     /// Begins a check whose charges [may all be leased](Charge::may_be_leased), and waits no longer than `limit` for
     /// the store.
-    pub(in crate::remote) fn acquire<'p>(
+    pub(in crate::remote) fn acquire(
         self: &Arc<Self>,
-        charges: &mut Charges<'p>,
+        charges: &mut Charges<'_>,
         limit: Option<Duration>,
-    ) -> Progress<WaitingCheck<'p>> {
+    ) -> Progress<WaitingCheck> {
         let (ends, now) = match self.pay_all(charges, true) {
             Ok(reply) => return Progress::Decided(Ok(reply)),
             Err(Unpaid::Cold) => return self.stocks.guarded.acquire(charges, limit),
@@ -125,7 +125,7 @@ impl Leases {
         mut charges: Charges<'static>,
         mut ends: RenewalEnds,
         limit: Option<Duration>,
-    ) -> Answered<'static> {
+    ) -> Answered {
         let start = Instant::now();
         let half = half(limit);
         let wait = TimeLimit::after(half);
@@ -153,12 +153,12 @@ impl Leases {
     }
 
     /// Asks the store for charges that the stocks cannot pay. `asked_at` is no later than now.
-    fn ask<'p>(
+    fn ask(
         &self,
-        charges: &mut Charges<'p>,
+        charges: &mut Charges<'_>,
         asked_at: u64,
         limit: Option<Duration>,
-    ) -> Progress<WaitingCheck<'p>> {
+    ) -> Progress<WaitingCheck> {
         match self.stocks.guarded.acquire(charges, limit) {
             Progress::Decided(mut reply) => {
                 self.stocks.record(charges, asked_at, &mut reply);
@@ -166,7 +166,6 @@ impl Leases {
             }
             Progress::Waits(call) => {
                 let stocks = Arc::clone(&self.stocks);
-                let call = call.into_owned();
                 Progress::Waits(WaitingCheck::boxed(async move {
                     let (charges, mut reply) = call.await;
                     stocks.record(&charges, asked_at, &mut reply);
