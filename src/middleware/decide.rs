@@ -54,8 +54,8 @@ struct Charged(Vec<(usize, u64, Key)>);
 
 /// The result of a decision.
 pub(super) enum Admission {
-    /// The request goes to the inner service. The change is applied to its response.
-    Admitted(ResponseChange),
+    /// The request goes to the inner service. The change is applied to its response, if there is one.
+    Admitted(Option<Box<ResponseChange>>),
     /// The client gets this response instead.
     Rejected(Response<DenialBody>),
     /// The decision is not ready. [`Decider::poll`] continues it.
@@ -84,7 +84,7 @@ impl Decider {
     /// Decides a request, if the answer of the store is ready. Otherwise the caller [polls](Self::poll) for the decision.
     pub(super) fn decide(&self, parts: &mut Parts) -> Admission {
         if !self.enabled || self.is_exempt(parts) {
-            return Admission::Admitted(ResponseChange::default());
+            return Admission::Admitted(None);
         }
         self.check(parts)
     }
@@ -112,20 +112,20 @@ impl Decider {
 
     /// Applies the rules to a request, and asks the limiter.
     fn check(&self, parts: &mut Parts) -> Admission {
-        let mut request = self.rules.charges(parts);
-        let Ok(RequestCharges { charges, hooks, sum }) = &mut request else {
+        let mut request = RequestCharges::default();
+        if request.add_all(&self.rules, parts).is_err() {
             return Admission::Rejected(self.denial_format.respond(Rejection::no_peer(), parts));
-        };
+        }
+        let RequestCharges { mut charges, hooks, sum } = request;
         if charges.is_empty() {
-            return Admission::Admitted(ResponseChange::default());
+            return Admission::Admitted(None);
         }
-        self.find_second_charge(charges, *sum, parts);
-        let hooks = mem::take(hooks);
+        self.find_second_charge(&charges, sum, parts);
         if !self.delay.is_zero() {
-            return Admission::Pending(self.delay(mem::take(charges).into_owned(), hooks));
+            return Admission::Pending(self.delay(charges.into_owned(), hooks));
         }
-        match self.limiter.begin(charges, None) {
-            Progress::Decided(reply) => self.judge(charges, hooks, reply, parts),
+        match self.limiter.begin(&mut charges, None) {
+            Progress::Decided(reply) => self.judge(&mut charges, hooks, reply, parts),
             Progress::Waits(call) => Admission::Pending(PendingDecision::Checking { call, hooks }),
         }
     }
@@ -181,9 +181,9 @@ impl Decider {
         parts: &mut Parts,
     ) -> Admission {
         let policy = charges.failure_policy();
-        match reply.and_then(|reply| Decision::new(mem::take(charges), reply)) {
-            Ok(decision) => self.admit(&decision, hooks, parts),
-            Err(error) => self.fail(policy, &error, parts),
+        match &reply.and_then(|reply| Decision::new(mem::take(charges), reply)) {
+            Ok(decision) => self.admit(decision, hooks, parts),
+            Err(error) => self.fail(policy, error, parts),
         }
     }
 
@@ -211,7 +211,8 @@ impl Decider {
         });
         let headers = self.headers.for_decision(decision);
         let at_end = held.map(BodySettlement::holding);
-        Admission::Admitted(ResponseChange { headers, decisions, settlement, at_end })
+        let change = ResponseChange { headers, decisions, settlement, at_end };
+        Admission::Admitted((!change.is_empty()).then(|| Box::new(change)))
     }
 
     /// Admits or rejects a request that the store could not decide.
@@ -219,7 +220,7 @@ impl Decider {
         let admitted = policy.admits(error);
         telemetry::check_failed(error, admitted);
         if admitted {
-            return Admission::Admitted(ResponseChange::default());
+            return Admission::Admitted(None);
         }
         let rejection = Rejection::unavailable(self.jitter);
         Admission::Rejected(self.denial_format.respond(rejection, parts))

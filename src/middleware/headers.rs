@@ -186,6 +186,10 @@ pub(super) struct ResponseHeaders {
 }
 
 impl ResponseHeaders {
+    pub(super) fn is_empty(&self) -> bool {
+        self.draft11.is_none() && self.x_ratelimit.is_none()
+    }
+
     /// Adds the headers to the headers of inner layers: list members are appended, and `X-RateLimit-*` is
     /// replaced if this layer has fewer units left.
     pub(super) fn add_to(&mut self, headers: &mut HeaderMap) {

@@ -12,8 +12,8 @@ use crate::{
     outcome::{BodySettlement, ResponseBody, Settlement},
 };
 
-/// The change of a response of the inner service.
-#[derive(Default)]
+/// The change of a response of the inner service. It is in a box, so that the future of a response is small, and
+/// because a response without headers has none.
 pub(super) struct ResponseChange {
     pub(super) headers: ResponseHeaders,
     /// The decision for the extensions of the response.
@@ -25,9 +25,15 @@ pub(super) struct ResponseChange {
 }
 
 /// A change that waits for refunds.
-pub(super) type Settling = Pin<Box<dyn Future<Output = ResponseChange> + Send>>;
+pub(super) type Settling = Pin<Box<dyn Future<Output = Box<ResponseChange>> + Send>>;
 
 impl ResponseChange {
+    /// Returns whether it changes nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        let Self { headers, decisions, settlement, at_end } = self;
+        headers.is_empty() && decisions.is_none() && settlement.is_none() && at_end.is_none()
+    }
+
     /// Adjusts charges by the head of the response, which waits for their refunds.
     pub(super) fn settle<B: Body>(
         self,
@@ -41,7 +47,7 @@ impl ResponseChange {
             let (decision, at_end) = settling.await;
             let headers = headers.for_decision(&decision);
             let decisions = decisions.map(|decisions| decisions.with_decision(decision));
-            Self { headers, decisions, settlement: None, at_end }
+            Box::new(Self { headers, decisions, settlement: None, at_end })
         });
         (Response::from_parts(head, body), settling)
     }

@@ -115,7 +115,7 @@ pin_project! {
         // The check is in flight to a remote store, or the request waits for its turn.
         Deciding { request: Option<Box<WaitingRequest<S, B>>> },
         // The inner service has been called.
-        Calling { #[pin] future: F, change: ResponseChange },
+        Calling { #[pin] future: F, change: Option<Box<ResponseChange>> },
         // The head of the response has arrived, and charges are refunded.
         Settling { settling: Option<Box<(R, Settling)>> },
     }
@@ -170,10 +170,13 @@ where
                 }
                 ResponseStateProjection::Calling { future, change } => {
                     let response = ready!(future.poll(cx))?;
+                    let Some(mut change) = change.take() else {
+                        return Poll::Ready(Ok(response.map(|body| ResponseBody::inner(body, None))));
+                    };
                     let Some(settlement) = change.settlement.take() else {
                         return Poll::Ready(Ok(change.apply(response)));
                     };
-                    let settling = mem::take(change).settle(*settlement, response);
+                    let settling = change.settle(*settlement, response);
                     ResponseState::Settling { settling: Some(Box::new(settling)) }
                 }
                 ResponseStateProjection::Settling { settling } => {

@@ -101,9 +101,7 @@ impl Rules {
     /// Returns an error if a rule charges the address of the peer, and the request has none.
     pub fn charges(&self, request: &Parts) -> Result<RequestCharges<'_>, Error> {
         let mut charges = RequestCharges::default();
-        for rule in self.rules.iter().filter(|rule| rule.applies_to(request)) {
-            charges.add_all(rule, request)?;
-        }
+        charges.add_all(self, request)?;
         Ok(charges)
     }
 }
@@ -147,18 +145,20 @@ pub(crate) struct ResponseHook {
 }
 
 impl<'r> RequestCharges<'r> {
-    /// Adds the charges that a rule makes for a request.
+    /// Adds the charges of a request, like [`Rules::charges`]. They are written to their place, because they are large.
     ///
     /// # Errors
     ///
-    /// Returns an error if the rule charges the address of the peer, and the request has none.
-    fn add_all(&mut self, rule: &'r Rule, request: &Parts) -> Result<(), Error> {
-        let Some(charge) = rule.charge(request)? else { return Ok(()) };
-        let cost = charge.cost();
-        let position = self.add(charge, rule, request);
-        for policy in rule.trials() {
-            let trial = rule.trial_of(policy, *self.charges[position].key(), cost);
-            self.add(trial, rule, request);
+    /// Returns an error if a rule charges the address of the peer, and the request has none.
+    pub(crate) fn add_all(&mut self, rules: &'r Rules, request: &Parts) -> Result<(), Error> {
+        for rule in rules.rules.iter().filter(|rule| rule.applies_to(request)) {
+            let Some(charge) = rule.charge(request)? else { continue };
+            let cost = charge.cost();
+            let position = self.add(charge, rule, request);
+            for policy in rule.trials() {
+                let trial = rule.trial_of(policy, *self.charges[position].key(), cost);
+                self.add(trial, rule, request);
+            }
         }
         Ok(())
     }
