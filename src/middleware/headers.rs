@@ -198,19 +198,46 @@ impl ResponseHeaders {
         if draft11 + x_ratelimit == 0 {
             return;
         }
+        let inner = InnerHeaders::of(headers);
         headers.reserve(draft11 + x_ratelimit + LATER_HEADERS);
-        // Both lookups come before the first insertion, because a lookup in an empty map costs
-        // nothing and most maps are empty here.
-        let retry_after = headers.get(RETRY_AFTER).and_then(parse);
-        let inner_remaining = headers.get(X_RATELIMIT_REMAINING).and_then(parse);
-        if let Some(draft11) = self.draft11.take() {
-            draft11.append_to(headers, retry_after);
+        if let Some(draft11) = self.draft11.take()
+            && !inner.has_other_draft
+        {
+            draft11.append_to(headers, inner.retry_after);
         }
         if let Some(x_ratelimit) = &self.x_ratelimit
-            && inner_remaining.is_none_or(|inner| x_ratelimit.remaining < inner)
+            && inner.remaining.is_none_or(|inner| x_ratelimit.remaining < inner)
         {
             x_ratelimit.insert_into(headers);
         }
+    }
+}
+
+/// The headers of inner layers and of the application on which the headers of this layer depend.
+#[derive(Default)]
+struct InnerHeaders {
+    /// In seconds.
+    retry_after: Option<u64>,
+    remaining: Option<u64>,
+    /// True if a header of the draft has the form of another one. The members of two forms are no list, and a client
+    /// reads neither.
+    has_other_draft: bool,
+}
+
+impl InnerHeaders {
+    /// Finds them in one pass: a response has few headers, and each lookup hashes a name.
+    fn of(headers: &HeaderMap) -> Self {
+        let mut inner = Self::default();
+        for (name, value) in headers {
+            if *name == RETRY_AFTER {
+                inner.retry_after = headers.get(name).and_then(parse);
+            } else if *name == X_RATELIMIT_REMAINING {
+                inner.remaining = headers.get(name).and_then(parse);
+            } else if RATELIMIT_NAMES.contains(name) {
+                inner.has_other_draft |= !value.as_bytes().starts_with(b"\"");
+            }
+        }
+        inner
     }
 }
 
@@ -343,14 +370,7 @@ impl Draft11 {
 
     /// Appends both headers to the headers of inner layers. `retry_after` is the `Retry-After` of an
     /// inner layer, in seconds, which no window may exceed.
-    ///
-    /// If the application has sent one of them in the form of another draft, both stay as they are: members
-    /// of two forms are no list, and a client reads neither.
     fn append_to(self, headers: &mut HeaderMap, retry_after: Option<u64>) {
-        let mut inner = RATELIMIT_NAMES.into_iter().flat_map(|name| headers.get_all(name));
-        if !inner.all(|value| value.as_bytes().starts_with(b"\"")) {
-            return;
-        }
         let standing = match retry_after {
             Some(seconds) if seconds < self.longest_window => cap_windows(&self.standing, seconds),
             _ => self.standing,
@@ -533,8 +553,7 @@ pub(super) fn number(number: u64) -> HeaderValue {
         _ => 0,
     };
     let place = usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(3);
-    let digits = DIGITS.get(place.saturating_add(start)..place.saturating_add(3));
-    match digits.and_then(|digits| str::from_utf8(digits).ok()) {
+    match DIGITS.get(place.saturating_add(start)..place.saturating_add(3)) {
         Some(digits) => HeaderValue::from_static(digits),
         None => HeaderValue::from_str(itoa::Buffer::new().format(number))
             .unwrap_or_else(|_| HeaderValue::from(number)),
@@ -547,7 +566,12 @@ fn parse(value: &HeaderValue) -> Option<u64> {
 }
 
 /// Three digits for each number below 1000.
-static DIGITS: [u8; 3_000] = {
+static DIGITS: &str = match str::from_utf8(&DIGIT_BYTES) {
+    Ok(digits) => digits,
+    Err(_) => "",
+};
+
+static DIGIT_BYTES: [u8; 3_000] = {
     let mut digits = [0; 3_000];
     let mut number = 0;
     while number < 1_000 {

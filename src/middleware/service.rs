@@ -171,7 +171,9 @@ where
                 ResponseStateProjection::Calling { future, change } => {
                     let response = ready!(future.poll(cx))?;
                     let Some(mut change) = change.take() else {
-                        return Poll::Ready(Ok(response.map(|body| ResponseBody::inner(body, None))));
+                        return Poll::Ready(Ok(
+                            response.map(|body| ResponseBody::inner(body, None))
+                        ));
                     };
                     let Some(settlement) = change.settlement.take() else {
                         return Poll::Ready(Ok(change.apply(response)));
