@@ -26,18 +26,18 @@ fn characters(alphabet: &[u8; 64], [first, second, third]: [u8; 3]) -> [u8; 4] {
     [18, 12, 6, 0].map(|shift| alphabet[(bits >> shift & 63) as usize])
 }
 
-/// Returns the text of `bytes` in the alphabet of section 4, without padding.
-pub(crate) fn unpadded(bytes: &[u8]) -> String {
+/// Returns the characters of `bytes` in the alphabet of section 4, without padding.
+pub(crate) fn unpadded(bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
     encode(STANDARD, bytes, |characters| text.extend_from_slice(characters));
-    String::from_utf8(text).unwrap_or_default()
+    text
 }
 
 /// Returns the text of `bytes` in the alphabet of section 4.
 pub(crate) fn padded(bytes: &[u8]) -> String {
     let mut text = unpadded(bytes);
-    text.extend(std::iter::repeat_n('=', (3 - bytes.len() % 3) % 3));
-    text
+    text.resize(bytes.len().div_ceil(3) * 4, b'=');
+    String::from_utf8(text).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
             ("foobar", "Zm9vYmFy"),
         ] {
             assert_eq!(padded(bytes.as_bytes()), text);
-            assert_eq!(unpadded(bytes.as_bytes()), text.trim_end_matches('='));
+            assert_eq!(unpadded(bytes.as_bytes()), text.trim_end_matches('=').as_bytes());
         }
     }
 

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
 use crate::{
     base64,
     clock::{Timestamp, micros_up},
-    decision::{Decision, Denied, Outcome, Outcomes, Standing},
+    decision::{Decision, Denied, Outcome, Outcomes, Standing, Verdict},
     policy::Policy,
     quota::Quota,
     random,
@@ -151,8 +151,8 @@ impl Headers {
 
     /// Returns the headers for a denial.
     pub(super) fn for_denied(&self, denied: &Denied<'_>) -> ResponseHeaders {
-        let retry_after = retry_after(denied);
-        self.with(denied.outcomes(), denied.binding(), denied.time(), retry_after)
+        let binding = denied.binding();
+        self.with(denied.outcomes(), binding, denied.time(), binding.and_then(retry_after))
     }
 
     /// Returns the headers for these outcomes. `retry_after` is the wait of a denial, in seconds.
@@ -502,17 +502,16 @@ fn shown<'a>(outcomes: Outcomes<'a>) -> impl Iterator<Item = Outcome<'a>> {
     outcomes.filter(|outcome| outcome.charge().is_live())
 }
 
-/// Returns the `Retry-After` of a denial in seconds, without jitter. It is the wait rounded up, and
-/// at least the effective window that `RateLimit` shows.
+/// Returns the `Retry-After` of a denial with this binding outcome in seconds, without jitter. It is the wait rounded
+/// up, and at least the effective window that `RateLimit` shows.
 ///
 /// It is `None` if waiting does not help, or if the store named no wait.
-pub(super) fn retry_after(denied: &Denied<'_>) -> Option<u64> {
-    if denied.is_over_capacity() {
+pub(super) fn retry_after(binding: Outcome<'_>) -> Option<u64> {
+    if binding.verdict() == Verdict::OverCapacity {
         return None;
     }
-    let binding = denied.binding()?;
     let wait = whole_seconds(binding.wait_micros()?);
-    if is_estimate(denied) {
+    if is_estimate(binding) {
         return Some(wait);
     }
     Some(wait.max(window_seconds(binding.standing())))
@@ -520,8 +519,8 @@ pub(super) fn retry_after(denied: &Denied<'_>) -> Option<u64> {
 
 /// Returns whether the wait is an estimate: a unit in flight has to be released first. Clients that are
 /// denied at the same time then need a jitter.
-pub(super) fn is_estimate(denied: &Denied<'_>) -> bool {
-    denied.binding().is_some_and(|binding| binding.charge().quota().is_concurrent())
+pub(super) fn is_estimate(binding: Outcome<'_>) -> bool {
+    binding.charge().quota().is_concurrent()
 }
 
 /// Adds a random part of `jitter` to a wait of `seconds`.

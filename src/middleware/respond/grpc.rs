@@ -1,6 +1,6 @@
 //! Rejections of gRPC and gRPC-Web requests: Trailers-Only responses with a gRPC status.
 
-use std::{io::Write, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{
@@ -122,8 +122,17 @@ fn details(
                 push_message(failure, 1, |violation| {
                     push_message(violation, 1, |text| text.extend_from_slice(policy.as_bytes()));
                     push_message(violation, 2, |text| {
-                        // Writing to a vector does not fail.
-                        let _ = write!(text, "cost {cost}, remaining {remaining} of {limit}");
+                        let mut digits = [itoa::Buffer::new(); 3];
+                        let [cost_digits, remaining_digits, limit_digits] = &mut digits;
+                        let parts = [
+                            "cost ",
+                            cost_digits.format(cost),
+                            ", remaining ",
+                            remaining_digits.format(*remaining),
+                            " of ",
+                            limit_digits.format(*limit),
+                        ];
+                        parts.iter().for_each(|part| text.extend_from_slice(part.as_bytes()));
                     });
                 });
             }
@@ -145,13 +154,18 @@ fn push_detail(status: &mut Vec<u8>, name: &str, write: impl FnOnce(&mut Vec<u8>
 
 /// Appends a field whose length is in front of what `write` appends.
 fn push_message(message: &mut Vec<u8>, field: u8, write: impl FnOnce(&mut Vec<u8>)) {
-    message.push(field << 3 | 2);
+    // Most lengths have one byte.
+    message.extend_from_slice(&[field << 3 | 2, 0]);
     let start = message.len();
     write(message);
-    let end = message.len();
-    push_varint(message, (end - start) as u64);
-    let length_size = message.len() - end;
-    message[start..].rotate_right(length_size);
+    let length = message.len() - start;
+    if length <= 0x7f {
+        message[start - 1] = length as u8;
+        return;
+    }
+    let mut varint = Vec::new();
+    push_varint(&mut varint, length as u64);
+    message.splice(start - 1..start, varint);
 }
 
 /// Appends an integer field, unless it is 0, which is the default.
