@@ -209,10 +209,14 @@ impl Decider {
             let settlement = Settlement { limiter: self.limiter.clone(), decision, hooks };
             Box::new((settlement, self.headers))
         });
-        let headers = self.headers.for_decision(decision);
         let at_end = held.map(BodySettlement::holding);
+        let is_rare = decisions.is_some() || settlement.is_some() || at_end.is_some();
+        if self.headers.is_none() && !is_rare {
+            return Admission::Admitted(None);
+        }
+        let headers = self.headers.for_decision(decision);
         let change = ResponseChange { headers, decisions, settlement, at_end };
-        Admission::Admitted((!change.is_empty()).then(|| Box::new(change)))
+        Admission::Admitted(Some(Box::new(change)))
     }
 
     /// Admits or rejects a request that the store could not decide.

@@ -144,6 +144,11 @@ impl Headers {
         map
     }
 
+    /// Returns whether the set is [empty](Self::none).
+    pub(super) fn is_none(&self) -> bool {
+        !self.draft11 && self.x_ratelimit.is_none()
+    }
+
     /// Returns the headers for a decision that admits the request.
     pub(super) fn for_decision(&self, decision: &Decision<'_>) -> ResponseHeaders {
         self.with(decision.outcomes(), decision.binding(), decision.time(), None)
@@ -186,10 +191,6 @@ pub(super) struct ResponseHeaders {
 }
 
 impl ResponseHeaders {
-    pub(super) fn is_empty(&self) -> bool {
-        self.draft11.is_none() && self.x_ratelimit.is_none()
-    }
-
     /// Adds the headers to the headers of inner layers: list members are appended, and `X-RateLimit-*` is
     /// replaced if this layer has fewer units left.
     pub(super) fn add_to(&mut self, headers: &mut HeaderMap) {

@@ -28,12 +28,6 @@ pub(super) struct ResponseChange {
 pub(super) type Settling = Pin<Box<dyn Future<Output = Box<ResponseChange>> + Send>>;
 
 impl ResponseChange {
-    /// Returns whether it changes nothing.
-    pub(super) fn is_empty(&self) -> bool {
-        let Self { headers, decisions, settlement, at_end } = self;
-        headers.is_empty() && decisions.is_none() && settlement.is_none() && at_end.is_none()
-    }
-
     /// Adjusts charges by the head of the response, which waits for their refunds.
     pub(super) fn settle<B: Body>(
         self,
