@@ -16,13 +16,13 @@ use super::{
     response::{Decisions, ResponseChange},
 };
 use crate::{
-    decision::{Decision, Denied, StoreReply},
+    decision::{Checked, Decision, Denied},
     error::Error,
     key::Key,
     limiter::Limiter,
     outcome::{BodySettlement, DenialBody, Settlement},
     policy::{Charges, FailurePolicy},
-    remote::{Progress, WaitingCheck},
+    remote::{Answered, Progress, WaitingCheck},
     rule::{RequestCharges, RequestFn, ResponseHooks, Rules, route},
     telemetry::{self, Announcement, FirstRequests},
 };
@@ -65,7 +65,7 @@ pub(super) enum Admission {
 /// A decision that is not ready at once.
 pub(super) enum PendingDecision {
     /// A request to a remote store is in flight.
-    Checking { call: WaitingCheck, hooks: ResponseHooks },
+    Checking { call: WaitingCheck<'static>, policy: FailurePolicy, hooks: ResponseHooks },
     /// The request waits for its turn.
     Delayed { decision: DelayedDecision, policy: FailurePolicy, hooks: ResponseHooks },
 }
@@ -97,9 +97,9 @@ impl Decider {
         cx: &mut Context<'_>,
     ) -> Poll<Admission> {
         match pending {
-            PendingDecision::Checking { call, hooks } => {
-                let (mut charges, reply) = ready!(Pin::new(call).poll(cx));
-                Poll::Ready(self.judge(&mut charges, mem::take(hooks), reply, parts))
+            PendingDecision::Checking { call, policy, hooks } => {
+                let check = ready!(Pin::new(call).poll(cx));
+                Poll::Ready(self.judge(check, *policy, mem::take(hooks), parts))
             }
             PendingDecision::Delayed { decision, policy, hooks } => {
                 Poll::Ready(match ready!(decision.as_mut().poll(cx)) {
@@ -116,7 +116,7 @@ impl Decider {
         if request.add_all(&self.rules, parts).is_err() {
             return Admission::Rejected(self.denial_format.respond(Rejection::no_peer(), parts));
         }
-        let RequestCharges { mut charges, hooks, sum } = request;
+        let RequestCharges { charges, hooks, sum } = request;
         if charges.is_empty() {
             return Admission::Admitted(None);
         }
@@ -124,9 +124,13 @@ impl Decider {
         if !self.delay.is_zero() {
             return Admission::Pending(self.delay(charges.into_owned(), hooks));
         }
-        match self.limiter.begin(&mut charges, None) {
-            Progress::Decided(reply) => self.judge(&mut charges, hooks, reply, parts),
-            Progress::Waits(call) => Admission::Pending(PendingDecision::Checking { call, hooks }),
+        let policy = charges.failure_policy();
+        match self.limiter.begin(Checked::new(charges), None) {
+            Progress::Decided(check) => self.judge(check, policy, hooks, parts),
+            Progress::Waits(call) => {
+                let call = call.into_owned();
+                Admission::Pending(PendingDecision::Checking { call, policy, hooks })
+            }
         }
     }
 
@@ -175,15 +179,14 @@ impl Decider {
     /// Decides a request with the reply of the store.
     fn judge(
         &self,
-        charges: &mut Charges<'_>,
+        check: Answered<'_>,
+        policy: FailurePolicy,
         hooks: ResponseHooks,
-        reply: Result<StoreReply, Error>,
         parts: &mut Parts,
     ) -> Admission {
-        let policy = charges.failure_policy();
-        match &reply.and_then(|reply| Decision::new(mem::take(charges), reply)) {
-            Ok(decision) => self.admit(decision, hooks, parts),
-            Err(error) => self.fail(policy, error, parts),
+        match check.and_then(Decision::new) {
+            Ok(decision) => self.admit(&decision, hooks, parts),
+            Err(error) => self.fail(policy, &error, parts),
         }
     }
 

@@ -22,7 +22,7 @@ use super::{
     instances::Instances,
 };
 use crate::{
-    decision::{Source, StoreReply},
+    decision::{Checked, Source, StoreReply},
     error::{Effect, Error, ErrorKind},
     policy::{Charge, Charges},
     runtime::{
@@ -65,19 +65,15 @@ impl Guarded {
         Self(Arc::new(guards))
     }
 
-    /// Begins a check, and waits no longer than `limit` for the store. A check that waits takes the charges,
-    /// and returns them with the reply.
-    pub(super) fn acquire(
+    /// Begins a check, and waits no longer than `limit` for the store.
+    pub(super) fn acquire<'p>(
         &self,
-        charges: &mut Charges<'_>,
+        check: Box<Checked<'p>>,
         limit: Option<Duration>,
-    ) -> Progress<WaitingCheck> {
-        match self.send(Request::Acquire(charges), Origin::Caller, limit) {
-            Progress::Decided(reply) => Progress::Decided(reply),
-            Progress::Waits(mut call) => {
-                call.charges = mem::take(charges).into_owned();
-                Progress::Waits(WaitingCheck::Store(call))
-            }
+    ) -> CheckProgress<'p> {
+        match self.send(Request::Acquire(&check.charges), Origin::Caller, limit) {
+            Progress::Decided(reply) => Progress::Decided(reply.map(|reply| check.replied(reply))),
+            Progress::Waits(call) => Progress::Waits(WaitingCheck::Store(call.keeping(check))),
         }
     }
 
@@ -98,11 +94,12 @@ impl Guarded {
         };
         let answer = match self.send(request, origin, limit) {
             Progress::Decided(reply) => Answer::ready(reply),
-            Progress::Waits(mut call) => {
-                if call.request_of.is_some() {
-                    call.charges = Charges::copy(request.slice());
-                }
-                Answer::pending(async move { call.await.1 })
+            Progress::Waits(call) => {
+                let call = match request_of(request) {
+                    Some(_) => call.keeping(Checked::new(Charges::copy(request.slice()))),
+                    None => call,
+                };
+                Answer::pending(async move { Ok(call.await?.reply) })
             }
         };
         if local.iter().all(|reply| reply.units == 0) {
@@ -133,13 +130,13 @@ impl Guarded {
     /// 7. If the store has failed, the fallback decides. If it has answered, the backlog of the
     ///    fallback is charged to it.
     ///
-    /// The caller gives a call that waits its charges.
+    /// The caller gives a call that waits its [check](StoreCall::keeping).
     fn send(
         &self,
         request: Request<'_>,
         origin: Origin,
         limit: Option<Duration>,
-    ) -> Progress<Box<StoreCall>> {
+    ) -> Progress<StoreReply, StoreCall<'static>> {
         // 1.
         if let (Request::Refund(receipt), Some(fallback)) = (request, &self.fallback)
             && receipt.source == Source::Fallback
@@ -165,27 +162,26 @@ impl Guarded {
         };
         // 5.
         let deadline = limit.and_then(|limit| deadline_in(start, limit));
-        let mut call = StoreCall {
+        let mut call = StoreCall::new(SentCall {
             guarded: self.clone(),
             request_of: request_of(request),
-            charges: Charges::default(),
             origin,
             start,
             deadline,
             tracked,
             permits,
             reply: None,
-            is_recorded: false,
-        };
+        });
         match self.call_store(request, deadline).now_or_later() {
             // 6 and 7.
             Ok(reply) => {
                 let now = Instant::now();
-                Progress::Decided(call.finish(reply, now, Some(now - start), Some(request)))
+                let mut sent = call.end();
+                Progress::Decided(sent.finish(reply, now, Some(now - start), Some(request)))
             }
             Err(reply) => {
-                call.reply = Some(reply);
-                Progress::Waits(Box::new(call))
+                call.sent().reply = Some(reply);
+                Progress::Waits(call)
             }
         }
     }
@@ -285,43 +281,142 @@ impl Deref for Guarded {
 }
 
 /// The result of a step: a reply, or what waits for one.
-pub(crate) enum Progress<C> {
-    Decided(Result<StoreReply, Error>),
+pub(crate) enum Progress<R, C> {
+    Decided(Result<R, Error>),
     Waits(C),
 }
 
-/// A check that waits for the store. It has the charges, and returns them with the reply.
-pub(crate) enum WaitingCheck {
-    Store(Box<StoreCall>),
+/// The result of the beginning of a check.
+pub(crate) type CheckProgress<'p> = Progress<Box<Checked<'p>>, WaitingCheck<'p>>;
+
+/// A check to which the store has replied.
+pub(crate) type Answered<'p> = Result<Box<Checked<'p>>, Error>;
+
+/// A check that waits for the store.
+pub(crate) enum WaitingCheck<'p> {
+    Store(StoreCall<'p>),
     /// A check with more steps than a call of the store.
-    Boxed(Pin<Box<dyn Future<Output = Answered> + Send>>),
+    Boxed(Pin<Box<dyn Future<Output = Answered<'static>> + Send>>),
 }
 
-/// The charges of a check, and the reply to them.
-pub(crate) type Answered = (Charges<'static>, Result<StoreReply, Error>);
-
-impl WaitingCheck {
+impl WaitingCheck<'_> {
     /// Creates a check of several steps.
-    pub(crate) fn boxed(call: impl Future<Output = Answered> + Send + 'static) -> Self {
-        Self::Boxed(Box::pin(call))
+    pub(crate) fn boxed(
+        call: impl Future<Output = Answered<'static>> + Send + 'static,
+    ) -> WaitingCheck<'static> {
+        WaitingCheck::Boxed(Box::pin(call))
+    }
+
+    /// Returns the check with [`Policy`](crate::Policy) handles of its own.
+    pub(crate) fn into_owned(self) -> WaitingCheck<'static> {
+        match self {
+            Self::Store(call) => WaitingCheck::Store(call.into_owned()),
+            Self::Boxed(call) => WaitingCheck::Boxed(call),
+        }
     }
 
     /// Returns the charges of a check that only the store has to decide.
     pub(crate) fn charges(&self) -> &[Charge<'_>] {
         match self {
-            Self::Store(call) => &call.charges,
+            Self::Store(call) => call.charges(),
             Self::Boxed(_) => &[],
         }
     }
 }
 
-impl Future for WaitingCheck {
-    type Output = Answered;
+impl<'p> Future for WaitingCheck<'p> {
+    type Output = Answered<'p>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered<'p>> {
         match &mut *self {
             Self::Store(call) => Pin::new(call).poll(cx),
             Self::Boxed(call) => call.as_mut().poll(cx),
+        }
+    }
+}
+
+/// A call of the store. If it is dropped before its outcome is recorded, the store has panicked or the caller has
+/// stopped waiting.
+///
+/// What was sent is large, and in a box from the start, so that nothing else is moved.
+pub(crate) struct StoreCall<'p> {
+    /// `None` once the outcome is recorded.
+    sent: Option<Box<SentCall>>,
+    /// `None` for a request whose charges are not needed any more.
+    check: Option<Box<Checked<'p>>>,
+}
+
+impl<'p> StoreCall<'p> {
+    fn new(sent: SentCall) -> Self {
+        Self { sent: Some(Box::new(sent)), check: None }
+    }
+
+    /// Gives the request its check, whose charges the deny cache and the fallback need when the call has ended.
+    fn keeping<'c>(mut self, check: Box<Checked<'c>>) -> StoreCall<'c> {
+        StoreCall { sent: self.sent.take(), check: Some(check) }
+    }
+
+    fn charges(&self) -> &[Charge<'p>] {
+        self.check.as_ref().map_or(&[], |check| &check.charges)
+    }
+
+    fn into_owned(mut self) -> StoreCall<'static> {
+        StoreCall { sent: self.sent.take(), check: self.check.take().map(Checked::into_owned) }
+    }
+
+    fn sent(&mut self) -> &mut SentCall {
+        self.sent.as_mut().expect("polled after it was ready")
+    }
+
+    /// Returns what was sent, when the call has ended.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it has been returned before.
+    fn end(&mut self) -> Box<SentCall> {
+        self.sent.take().expect("polled after it was ready")
+    }
+}
+
+impl<'p> Future for StoreCall<'p> {
+    type Output = Answered<'p>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered<'p>> {
+        let reply = self.sent().reply.as_mut().expect("polled after it was ready");
+        let reply = ready!(reply.as_mut().poll(cx));
+        let mut sent = self.end();
+        if reply.is_err() && sent.deadline.is_some_and(TimeLimit::has_passed) {
+            telemetry::deadline_missed();
+        }
+        let now = Instant::now();
+        let time = sent.guarded.store_time(sent.start, now);
+        // A call that was refused or not sent often takes no time. One that missed its deadline has
+        // taken at least that long.
+        let was_refused = reply.as_ref().is_err_and(|error| error.effect() == Effect::None);
+        if let Some(time) = time
+            && !was_refused
+        {
+            sent.guarded.store_times.record(time);
+            telemetry::store_answered(time);
+        }
+        // 6 and 7.
+        let check = self.check.take().unwrap_or_else(Checked::empty);
+        let request = sent.request_of.map(|request_of| request_of(&check.charges));
+        let reply = sent.finish(reply, now, time, request);
+        Poll::Ready(reply.map(|reply| check.replied(reply)))
+    }
+}
+
+impl Drop for StoreCall<'_> {
+    fn drop(&mut self) {
+        let Some(mut sent) = self.sent.take() else { return };
+        let now = Instant::now();
+        let time = sent.guarded.store_time(sent.start, now);
+        let permits = mem::take(&mut sent.permits);
+        sent.guarded.record(permits, now, |breaker| breaker.judge_abandoned(time));
+        let tracked = mem::take(&mut sent.tracked);
+        if let Some(cache) = &sent.guarded.deny_cache {
+            cache.abandon(tracked, self.charges());
         }
     }
 }
@@ -339,16 +434,11 @@ fn request_of(request: Request<'_>) -> Option<RequestOf> {
     }
 }
 
-/// A call of the store. If it is dropped before its outcome is recorded, the store has panicked or the caller has
-/// stopped waiting.
-///
-/// It is large, so a call that waits is in a box, from which nothing but the charges and the reply is moved.
-pub(crate) struct StoreCall {
+/// What was sent to the store.
+pub(crate) struct SentCall {
     guarded: Guarded,
     /// `None` for a request that the fallback does not execute.
     request_of: Option<RequestOf>,
-    /// Empty for a request whose charges are not needed any more.
-    charges: Charges<'static>,
     origin: Origin,
     start: Instant,
     deadline: Option<TimeLimit>,
@@ -358,39 +448,9 @@ pub(crate) struct StoreCall {
     permits: Permits,
     /// `None` if the call does not wait.
     reply: Option<ReplyFuture>,
-    is_recorded: bool,
 }
 
-impl Future for StoreCall {
-    type Output = Answered;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered> {
-        let reply = self.reply.as_mut().expect("polled after it was ready");
-        let reply = ready!(reply.as_mut().poll(cx));
-        self.reply = None;
-        if reply.is_err() && self.deadline.is_some_and(TimeLimit::has_passed) {
-            telemetry::deadline_missed();
-        }
-        let now = Instant::now();
-        let time = self.guarded.store_time(self.start, now);
-        // A call that was refused or not sent often takes no time. One that missed its deadline has
-        // taken at least that long.
-        let was_refused = reply.as_ref().is_err_and(|error| error.effect() == Effect::None);
-        if let Some(time) = time
-            && !was_refused
-        {
-            self.guarded.store_times.record(time);
-            telemetry::store_answered(time);
-        }
-        // 6 and 7.
-        let charges = mem::take(&mut self.charges);
-        let request = self.request_of.map(|request_of| request_of(&charges));
-        let reply = self.finish(reply, now, time, request);
-        Poll::Ready((charges, reply))
-    }
-}
-
-impl StoreCall {
+impl SentCall {
     /// Takes steps 6 and 7. `time` is the time that the store took until `now`, if it is known.
     fn finish(
         &mut self,
@@ -399,7 +459,6 @@ impl StoreCall {
         time: Option<Duration>,
         request: Option<Request<'_>>,
     ) -> Result<StoreReply, Error> {
-        self.is_recorded = true;
         let guarded = &self.guarded;
         // 6.
         let failed_node = reply.as_ref().err().and_then(Error::node);
@@ -408,8 +467,7 @@ impl StoreCall {
             _ => breaker.judge(&reply, time),
         });
         if let Some(cache) = &guarded.deny_cache {
-            let tracked = mem::take(&mut self.tracked);
-            cache.record(tracked, request.map_or(&[], Request::slice), &reply);
+            cache.record(mem::take(&mut self.tracked), request.map_or(&[], Request::slice), &reply);
         }
         // 7.
         let error = match reply {
@@ -428,21 +486,6 @@ impl StoreCall {
         match request {
             Some(request) => guarded.fall_back(request, Cause::Failed(error), self.origin),
             None => Err(error),
-        }
-    }
-}
-
-impl Drop for StoreCall {
-    fn drop(&mut self) {
-        if self.is_recorded {
-            return;
-        }
-        let now = Instant::now();
-        let time = self.guarded.store_time(self.start, now);
-        let permits = mem::take(&mut self.permits);
-        self.guarded.record(permits, now, |breaker| breaker.judge_abandoned(time));
-        if let Some(cache) = &self.guarded.deny_cache {
-            cache.abandon(mem::take(&mut self.tracked), &self.charges);
         }
     }
 }

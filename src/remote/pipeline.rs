@@ -10,12 +10,13 @@ use super::{
     breaker::Breakers,
     deny_cache::DenyCache,
     fallback::Fallback,
-    guarded::{Guarded, Guards, Origin, Progress, WaitingCheck},
+    guarded::{CheckProgress, Guarded, Guards, Origin, Progress},
     instances::Instances,
     leases::{self, Leases},
 };
 use crate::{
     clock::micros,
+    decision::Checked,
     error::Error,
     policy::{Charge, Charges},
     runtime::{BackgroundTask, MovingAverage},
@@ -80,12 +81,12 @@ impl Pipeline {
     /// Begins a check. The stocks of leased quotas pay it if they can, or else the
     /// [guarded store](Guarded::acquire) decides it. A check waits no longer than `within` for the store, if that
     /// is shorter than the deadline.
-    pub(crate) fn acquire(
+    pub(crate) fn acquire<'p>(
         &self,
-        charges: &mut Charges<'_>,
+        check: Box<Checked<'p>>,
         within: Option<Duration>,
-    ) -> Progress<WaitingCheck> {
-        self.acquire_by(charges, self.limit_within(within))
+    ) -> CheckProgress<'p> {
+        self.acquire_by(check, self.limit_within(within))
     }
 
     /// Executes a request. A check that waits has a copy of the charges.
@@ -105,24 +106,24 @@ impl Pipeline {
         self.call_by(request, limit)
     }
 
-    fn acquire_by(
+    fn acquire_by<'p>(
         &self,
-        charges: &mut Charges<'_>,
+        check: Box<Checked<'p>>,
         limit: Option<Duration>,
-    ) -> Progress<WaitingCheck> {
+    ) -> CheckProgress<'p> {
         match &self.leases {
-            Some(leases) if charges.iter().all(Charge::may_be_leased) => {
-                leases.acquire(charges, limit)
+            Some(leases) if check.charges.iter().all(Charge::may_be_leased) => {
+                leases.acquire(check, limit)
             }
-            _ => self.guarded.acquire(charges, limit),
+            _ => self.guarded.acquire(check, limit),
         }
     }
 
     fn call_by(&self, request: Request<'_>, limit: Option<Duration>) -> Answer {
         if let Request::Acquire(charges) = request {
-            return match self.acquire_by(&mut Charges::copy(charges), limit) {
-                Progress::Decided(reply) => Answer::ready(reply),
-                Progress::Waits(call) => Answer::pending(async move { call.await.1 }),
+            return match self.acquire_by(Checked::new(Charges::copy(charges)), limit) {
+                Progress::Decided(check) => Answer::ready(check.map(|check| check.reply)),
+                Progress::Waits(call) => Answer::pending(async move { Ok(call.await?.reply) }),
             };
         }
         match &self.leases {
