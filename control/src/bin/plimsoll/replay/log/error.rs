@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt, io};
 
+use super::Format;
+
 /// The error of a log that cannot be read at all. A line that cannot be read is skipped and counted instead.
 #[derive(Debug)]
 pub(crate) enum LogError {
@@ -20,7 +22,10 @@ impl fmt::Display for LogError {
         match self {
             Self::Io { file, error } => write!(f, "{file} cannot be read: {error}"),
             Self::UnknownFormat { file, line } => {
-                write!(f, "{file} has no format that is known; its first line is {line:?}")
+                let allowed = Format::names();
+                write!(f, "{file} has no format that is known; its first line is {line:?}\n")?;
+                write!(f, "allowed for --format is {allowed}; the fields of JSON and CSV ")?;
+                f.write_str("are given with --time-field, --ip-field and so on")
             }
             Self::Twice { file } => write!(f, "{file} is given twice"),
             Self::Options { file, reason } => write!(f, "{file}: {reason}"),
@@ -29,3 +34,14 @@ impl fmt::Display for LogError {
 }
 
 impl Error for LogError {}
+
+/// Returns the begin of a line, printable.
+pub(super) fn printable(line: &[u8]) -> String {
+    const SHOWN: usize = 100;
+    let text = String::from_utf8_lossy(&line[..line.len().min(4 * SHOWN)]);
+    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}

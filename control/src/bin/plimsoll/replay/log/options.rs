@@ -1,15 +1,19 @@
 //! The options of reading.
 
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
 
-use super::format::Format;
+use super::{format::Format, roles::Role, time::TimeZone};
 
 /// How logs are read.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadOptions {
-    /// The format of all files, in place of detection.
+    /// The format of all files. Without it, the first lines of each file say its format.
     pub(crate) format: Option<Format>,
-    /// The names of fields of CSV and JSON, where they are not common names.
+    /// The name of the field with the time, in place of the common names. The other names are alike.
     pub(crate) time_field: Option<String>,
     pub(crate) ip_field: Option<String>,
     pub(crate) method_field: Option<String>,
@@ -23,6 +27,13 @@ pub(crate) struct ReadOptions {
     pub(crate) reorder: Duration,
     /// Corrections of the clocks of files.
     pub(crate) shifts: Vec<Shift>,
+}
+
+/// A correction of the clock of a file: `web-2.log=+1.5s` adds 1.5 seconds to its times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shift {
+    pub(super) file: PathBuf,
+    pub(super) micros: i64,
 }
 
 impl Default for ReadOptions {
@@ -43,31 +54,42 @@ impl Default for ReadOptions {
     }
 }
 
-/// A fixed offset from UTC: `UTC`, `Z`, `+02:00`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct TimeZone {
-    pub(super) seconds_east: i32,
-}
-
-impl FromStr for TimeZone {
-    type Err = String;
-
-    fn from_str(_text: &str) -> Result<Self, Self::Err> {
-        todo!()
+impl ReadOptions {
+    /// Returns the name that is given for a role.
+    pub(super) fn field_of(&self, role: Role) -> Option<&str> {
+        let field = match role {
+            Role::Time => &self.time_field,
+            Role::Ip => &self.ip_field,
+            Role::Request => &None,
+            Role::Method => &self.method_field,
+            Role::Target => &self.path_field,
+            Role::Host => &self.host_field,
+            Role::Status => &self.status_field,
+            Role::Bytes => &self.bytes_field,
+        };
+        field.as_deref()
     }
-}
 
-/// A correction of the clock of a file: `web-2.log=+1.5s` adds 1.5 seconds to its times.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shift {
-    pub(super) file: PathBuf,
-    pub(super) micros: i64,
+    /// Returns the correction of a file in microseconds.
+    pub(super) fn shift_of(&self, path: &Path) -> i64 {
+        self.shifts.iter().filter(|shift| shift.file == path).map(|shift| shift.micros).sum()
+    }
 }
 
 impl FromStr for Shift {
     type Err = String;
 
-    fn from_str(_text: &str) -> Result<Self, Self::Err> {
-        todo!()
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let allowed = "allowed is FILE=+TIME or FILE=-TIME, such as web-2.log=-1s500ms";
+        let mistake = || format!("{text:?} corrects no clock; {allowed}");
+        let (file, shift) = text.rsplit_once('=').ok_or_else(mistake)?;
+        let (sign, time) = match (shift.strip_prefix('+'), shift.strip_prefix('-')) {
+            (Some(time), _) => (1, time),
+            (_, Some(time)) => (-1, time),
+            _ => return Err(mistake()),
+        };
+        let time = humantime::parse_duration(time).map_err(|_| mistake())?;
+        let micros = i64::try_from(time.as_micros()).map_err(|_| mistake())?;
+        Ok(Self { file: file.into(), micros: sign * micros })
     }
 }

@@ -1,6 +1,11 @@
-//! What reading has found beside the requests.
+//! Findings of reading beside the requests.
 
 use std::time::Duration;
+
+use super::error::printable;
+
+/// How many of the lines that were skipped are kept.
+const KEPT_LINES: usize = 5;
 
 /// The lines that were skipped.
 #[derive(Debug, Clone, Default)]
@@ -35,8 +40,32 @@ pub(crate) struct Disorder {
     pub(crate) late_lines: u64,
     /// How far the latest of these was moved.
     pub(crate) largest_move: Duration,
-    /// The most files that had requests in the same span of time.
+    /// The most files that had requests in the same span of time. Their clocks are taken as they are, but for the
+    /// corrections of the options.
     pub(crate) overlapping_files: usize,
     /// Whether all times are whole seconds, so that the order within a second is the order of the lines.
     pub(crate) whole_seconds: bool,
+}
+
+impl Skipped {
+    /// Counts a line, and keeps it if it is one of the first.
+    pub(super) fn count(&mut self, file: &str, line: u64, reason: &'static str, text: &str) {
+        self.lines += 1;
+        if self.first.len() < KEPT_LINES {
+            let text = printable(text.as_bytes());
+            self.first.push(SkippedLine { file: file.to_owned(), line, reason, text });
+        }
+    }
+}
+
+impl Disorder {
+    /// Counts a line of a file whose latest time is `clock`, and sets the clock forward.
+    pub(super) fn count(&mut self, at: u64, clock: &mut u64) {
+        if at < *clock {
+            self.backward_lines += 1;
+            self.largest_step = self.largest_step.max(Duration::from_micros(*clock - at));
+        }
+        *clock = at.max(*clock);
+        self.whole_seconds &= at.is_multiple_of(1_000_000);
+    }
 }

@@ -1,10 +1,12 @@
 //! Expressions over a request: its key, its cost, and filters.
 
-mod cost;
-mod error;
 mod filter;
 mod key;
+mod pattern;
+mod value;
 
 pub(crate) use self::{
-    cost::CostExpression, error::ExpressionError, filter::Filter, key::KeyExpression,
+    filter::Filter,
+    key::{CostExpression, KeyExpression},
+    value::ExpressionError,
 };
