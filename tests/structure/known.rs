@@ -44,6 +44,16 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("overrides/config", "a public type"),
         ],
     ),
+    (
+        "control/src/bin/plimsoll",
+        &[
+            ("replay/log/address", "the forms of addresses, which have no other place"),
+            ("replay/log/columns", "the names of columns, which all formats with columns share"),
+            ("replay/log/error", "the errors of all logs"),
+            ("replay/log/expression/pattern", "the patterns of filters"),
+            ("replay/log/format", "the names of formats, which stand below the parsers"),
+        ],
+    ),
     ("lookup/src", &[("telemetry", "the seam of two features")]),
     (
         "server/src",

@@ -6,8 +6,10 @@ use super::{Entry, Format, ReadOptions, parse::Parser};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Detected {
     pub(super) format: Format,
-    /// How many of the lines have it.
+    /// The number of lines that have it.
     lines: usize,
+    /// True if one of them has a part of a request.
+    pub(super) has_requests: bool,
     /// The earliest time of them.
     pub(super) earliest: u64,
 }
@@ -36,10 +38,11 @@ impl Detected {
     ) -> Self {
         let mut parser = Parser::new(format, options);
         let mut entry = Entry::default();
-        let mut found = Self { format, lines: 0, earliest: u64::MAX };
+        let mut found = Self { format, lines: 0, has_requests: false, earliest: u64::MAX };
         for line in lines {
             if parser.parse(line, &mut entry) == Ok(true) {
                 found.lines += 1;
+                found.has_requests |= entry.has_request();
                 found.earliest = found.earliest.min(entry.at());
             }
         }

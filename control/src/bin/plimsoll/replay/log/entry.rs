@@ -158,7 +158,10 @@ impl Entry {
                 buffer.shrink_to(MAX_KEPT_BYTES);
             }
         }
-        self.line.push_str(&String::from_utf8_lossy(line));
+        match str::from_utf8(line) {
+            Ok(text) => self.line.push_str(text),
+            Err(_) => self.line.push_str(&String::from_utf8_lossy(line)),
+        }
         self.fields.clear();
         self.found = Found::default();
         self.request = Request::default();
@@ -221,7 +224,7 @@ fn is_same_name(written: &str, name: &str) -> bool {
         && written.bytes().zip(name.bytes()).all(|(a, b)| normal_byte(a) == normal_byte(b))
 }
 
-/// How servers begin the names of headers in their logs.
+/// The prefixes of the names of headers in the logs of servers.
 const HEADER_PREFIXES: &[&str] = &[
     "",
     "http_",

@@ -28,12 +28,14 @@ pub(super) struct Lines {
     /// The number of the last line, from 1.
     number: u64,
     is_over: bool,
+    /// The error of the stream, which the lines before it hide.
+    failure: Option<io::Error>,
 }
 
 impl Lines {
     pub(super) fn new(stream: Box<dyn Read + Send>) -> Self {
         let buffer = vec![0; MAX_LINE_BYTES];
-        Self { stream, buffer, start: 0, end: 0, number: 0, is_over: false }
+        Self { stream, buffer, start: 0, end: 0, number: 0, is_over: false, failure: None }
     }
 
     /// Returns the number of the last line, from 1.
@@ -48,10 +50,16 @@ impl Lines {
             if let Some(last) = memchr_iter(b'\n', held).nth(count - 1) {
                 return Ok(without_mark(&self.buffer[self.start..self.start + last]));
             }
-            if !self.fill()? {
-                return Ok(without_mark(&self.buffer[self.start..self.end]));
+            if !self.fill() {
+                break;
             }
         }
+        if self.start == self.end
+            && let Some(error) = self.failure.take()
+        {
+            return Err(error);
+        }
+        Ok(without_mark(&self.buffer[self.start..self.end]))
     }
 
     /// Returns the next line, or `None` at the end of the stream.
@@ -67,11 +75,16 @@ impl Lines {
                 return Ok(Some(self.text(start..end)));
             }
             searched = held.len();
-            if self.fill()? {
+            if self.fill() {
                 continue;
             }
             if searched == self.buffer.len() {
-                return self.skip_line().map(Some);
+                return Ok(Some(self.skip_line()));
+            }
+            // The rest of a stream that fails is a part of a line.
+            if let Some(error) = self.failure.take() {
+                self.start = self.end;
+                return Err(error);
             }
             if searched == 0 {
                 return Ok(None);
@@ -91,8 +104,8 @@ impl Lines {
         Line::Text(if self.number == 1 { without_mark(line) } else { line })
     }
 
-    /// Reads more of the stream. Returns false at its end, or if the buffer is full.
-    fn fill(&mut self) -> io::Result<bool> {
+    /// Reads more of the stream. Returns false at its end, if it fails, or if the buffer is full.
+    fn fill(&mut self) -> bool {
         if self.end == self.buffer.len() && self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -103,32 +116,32 @@ impl Lines {
                 Ok(0) => self.is_over = true,
                 Ok(read) => {
                     self.end += read;
-                    return Ok(true);
+                    return true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.is_over = true;
-                    return Err(error);
+                    self.failure = Some(error);
                 }
             }
         }
-        Ok(false)
+        false
     }
 
     /// Skips the rest of a line that fills the buffer. Keeps its begin.
-    fn skip_line(&mut self) -> io::Result<Line<'_>> {
+    fn skip_line(&mut self) -> Line<'_> {
         const KEPT: usize = 1_024;
         self.number += 1;
         self.end = KEPT;
         self.start = KEPT;
-        while self.fill()? {
+        while self.fill() {
             if let Some(found) = memchr(b'\n', &self.buffer[KEPT..self.end]) {
                 self.start = KEPT + found + 1;
                 break;
             }
             self.end = KEPT;
         }
-        Ok(Line::TooLong(&self.buffer[..KEPT]))
+        Line::TooLong(&self.buffer[..KEPT])
     }
 }
 

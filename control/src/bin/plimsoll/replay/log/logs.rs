@@ -4,7 +4,7 @@ use std::{
     cmp::Reverse,
     collections::BinaryHeap,
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -174,10 +174,9 @@ impl Logs {
 
 /// Refuses files that are given twice, and corrections of clocks of other files.
 fn check_paths(paths: &[PathBuf], options: &ReadOptions) -> Result<(), LogError> {
-    let full = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut known = Vec::new();
     for path in paths {
-        let file = full(path);
+        let file = fs::canonicalize(path).unwrap_or_else(|_| path.clone());
         if known.contains(&file) {
             return Err(LogError::Twice { file: path.display().to_string() });
         }

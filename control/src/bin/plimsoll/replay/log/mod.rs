@@ -20,6 +20,9 @@ mod time;
 mod window;
 mod words;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use self::{
     entry::Entry,
     error::LogError,

@@ -8,7 +8,7 @@ use std::{
 
 use super::{format::Format, roles::Role, time::TimeZone};
 
-/// How logs are read.
+/// The options of reading logs.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadOptions {
     /// The format of all files. Without it, the first lines of each file say its format.
@@ -23,7 +23,7 @@ pub(crate) struct ReadOptions {
     pub(crate) bytes_field: Option<String>,
     /// The zone of times that are written without one.
     pub(crate) time_zone: TimeZone,
-    /// How far lines may be out of order and are still sorted.
+    /// The reorder window: lines that are out of order by less are sorted.
     pub(crate) reorder: Duration,
     /// Corrections of the clocks of files.
     pub(crate) shifts: Vec<Shift>,
@@ -76,20 +76,24 @@ impl ReadOptions {
     }
 }
 
+impl Shift {
+    fn parse(text: &str) -> Option<Self> {
+        let (file, shift) = text.rsplit_once('=')?;
+        let (sign, time) = match shift.strip_prefix('+') {
+            Some(time) => (1, time),
+            None => (-1, shift.strip_prefix('-')?),
+        };
+        let time = humantime::parse_duration(time).ok()?;
+        let micros = i64::try_from(time.as_micros()).ok()?;
+        Some(Self { file: file.into(), micros: sign * micros })
+    }
+}
+
 impl FromStr for Shift {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let allowed = "allowed is FILE=+TIME or FILE=-TIME, such as web-2.log=-1s500ms";
-        let mistake = || format!("{text:?} corrects no clock; {allowed}");
-        let (file, shift) = text.rsplit_once('=').ok_or_else(mistake)?;
-        let (sign, time) = match (shift.strip_prefix('+'), shift.strip_prefix('-')) {
-            (Some(time), _) => (1, time),
-            (_, Some(time)) => (-1, time),
-            _ => return Err(mistake()),
-        };
-        let time = humantime::parse_duration(time).map_err(|_| mistake())?;
-        let micros = i64::try_from(time.as_micros()).map_err(|_| mistake())?;
-        Ok(Self { file: file.into(), micros: sign * micros })
+        Self::parse(text).ok_or_else(|| format!("{text:?} corrects no clock; {allowed}"))
     }
 }

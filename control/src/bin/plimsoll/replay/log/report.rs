@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::error::printable;
 
-/// How many of the lines that were skipped are kept.
+/// The number of skipped lines that are kept.
 const KEPT_LINES: usize = 5;
 
 /// The lines that were skipped.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Skipped {
-    /// How many lines could not be read.
+    /// The number of lines that could not be read.
     pub(crate) lines: u64,
     /// The first of them.
     pub(crate) first: Vec<SkippedLine>,
@@ -29,7 +29,7 @@ pub(crate) struct SkippedLine {
     pub(crate) text: String,
 }
 
-/// How far the lines were from the order of time, and how the clocks of several files were handled.
+/// The distance of the lines from the order of time, and the handling of the clocks of several files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Disorder {
     /// Lines that are earlier than one before in the same file.
@@ -38,12 +38,12 @@ pub(crate) struct Disorder {
     pub(crate) largest_step: Duration,
     /// Lines that were earlier than the reorder window reaches. They count at the time of the request before.
     pub(crate) late_lines: u64,
-    /// How far the latest of these was moved.
+    /// The farthest move of one of them.
     pub(crate) largest_move: Duration,
     /// The most files that had requests in the same span of time. Their clocks are taken as they are, but for the
     /// corrections of the options.
     pub(crate) overlapping_files: usize,
-    /// Whether all times are whole seconds, so that the order within a second is the order of the lines.
+    /// True if all times are whole seconds, so that the order within a second is the order of the lines.
     pub(crate) whole_seconds: bool,
 }
 

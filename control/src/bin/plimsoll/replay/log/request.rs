@@ -38,6 +38,13 @@ impl Entry {
         Ok(())
     }
 
+    /// Returns whether a part of a request is known, and not only a time.
+    pub(super) fn has_request(&self) -> bool {
+        let request = &self.request;
+        let texts = [request.method, request.target, request.host];
+        texts.iter().any(Option::is_some) || request.ip.is_some() || request.status.is_some()
+    }
+
     fn text_of(&self, role: Role) -> Option<&str> {
         self.found.get(role).map(|(_, span)| self.text(span))
     }
@@ -69,8 +76,8 @@ impl Entry {
         let Some(scheme) = text.find("://").filter(|at| *at < 10) else { return };
         let host = scheme + 3;
         let path = text[host..].find(['/', '?']).map_or(text.len(), |at| host + at);
-        let starts_at = |at: usize| span.start + at as u32;
-        self.request.host = Some(Span { start: starts_at(host), end: starts_at(path) });
-        self.request.target = Some(Span { start: starts_at(path), end: span.end });
+        let path = span.start + path as u32;
+        self.request.host = Some(Span { start: span.start + host as u32, end: path });
+        self.request.target = Some(Span { start: path, end: span.end });
     }
 }

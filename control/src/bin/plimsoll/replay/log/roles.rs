@@ -155,7 +155,7 @@ const NAMES: &[(Role, &[&str])] = &[
 pub(super) struct Roles(HashMap<String, (Role, Rank)>);
 
 impl Role {
-    /// How many roles there are.
+    /// The number of roles.
     pub(super) const COUNT: usize = Self::Bytes as usize + 1;
 }
 

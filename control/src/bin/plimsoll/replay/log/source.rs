@@ -15,7 +15,7 @@ use super::{
     parse::Parser,
 };
 
-/// How many lines the format of a file is found by.
+/// The number of lines by which the format of a file is found.
 const HEAD_LINES: usize = 32;
 
 /// One log: a file, or the standard input.
@@ -26,6 +26,9 @@ pub(super) struct Source {
     parser: Parser,
     /// Open files are the logs that are being read. Before that, only streams are open, which cannot be opened twice.
     lines: Option<Lines>,
+    /// True if a line without any part of a request is skipped, such as a message of the server between its requests. A
+    /// log of other events has none at all.
+    requires_request: bool,
     /// The earliest time of the first lines.
     start: u64,
     /// Microseconds that are added to each time.
@@ -86,6 +89,7 @@ impl Source {
             path: path.to_owned(),
             parser: Parser::new(format, options),
             lines: size.is_none().then_some(lines),
+            requires_request: detected.is_some_and(|it| it.has_requests),
             start: start.saturating_add_signed(shift),
             shift,
             size,
@@ -146,6 +150,9 @@ impl Source {
             return Read::Nothing;
         }
         match self.parser.parse(text, entry) {
+            Ok(true) if self.requires_request && !entry.has_request() => {
+                Read::Skipped("no part of a request")
+            }
             Ok(true) => {
                 entry.at = entry.at.saturating_add_signed(self.shift);
                 Read::Request

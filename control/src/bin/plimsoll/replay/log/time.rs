@@ -129,7 +129,8 @@ fn fraction(digits: &[u8]) -> Option<u64> {
     let mut micros = 0;
     for at in 0..6 {
         let digit = digits.get(at).copied().unwrap_or(b'0');
-        micros = micros * 10 + u64::from(digit.is_ascii_digit().then_some(digit - b'0')?);
+        let digit = digit.checked_sub(b'0').filter(|it| *it <= 9)?;
+        micros = micros * 10 + u64::from(digit);
     }
     digits.iter().all(u8::is_ascii_digit).then_some(micros)
 }

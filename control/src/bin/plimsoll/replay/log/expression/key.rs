@@ -50,12 +50,12 @@ pub(crate) struct RequestNumber(Value);
 impl KeyExpression {
     /// Returns the key that a rule of a service charges for this request, or `None` if the request lacks a part of it.
     pub(crate) fn key(&self, entry: &Entry) -> Option<Key> {
-        let part = |at: usize| self.0[at].key(entry);
-        Some(match self.0.len() {
-            1 => part(0)?,
-            2 => Key::from((part(0)?, part(1)?)),
-            3 => Key::from((part(0)?, part(1)?, part(2)?)),
-            _ => Key::from((part(0)?, part(1)?, part(2)?, part(3)?)),
+        Some(match &self.0[..] {
+            [a] => a.key(entry)?,
+            [a, b] => Key::from((a.key(entry)?, b.key(entry)?)),
+            [a, b, c] => Key::from((a.key(entry)?, b.key(entry)?, c.key(entry)?)),
+            [a, b, c, d] => Key::from((a.key(entry)?, b.key(entry)?, c.key(entry)?, d.key(entry)?)),
+            _ => return None,
         })
     }
 }

@@ -35,9 +35,11 @@ struct Cell {
 impl Csv {
     /// Reads a header line. It must have a name for the time.
     pub(super) fn new(header: &str, roles: &Roles) -> Result<Self, &'static str> {
-        let count = |separator: &u8| header.bytes().filter(|it| it == separator).count();
-        // Of several, `max_by_key` takes the last.
-        let separator = SEPARATORS.iter().rev().copied().max_by_key(count).unwrap_or(b',');
+        // `max_by_key` takes the last of equal ones.
+        let separators = SEPARATORS.iter().rev().copied();
+        let separator =
+            separators.max_by_key(|separator| header.bytes().filter(|it| it == separator).count());
+        let separator = separator.unwrap_or(b',');
         let mut names = Vec::new();
         let mut at = Some(0);
         while let Some(start) = at {

@@ -43,7 +43,7 @@ const ISTIO: &[&str] = &[
     "route_name",
 ];
 
-/// How many columns both begin with.
+/// The number of columns that both begin with.
 const SHARED: usize = 4;
 
 /// The parser of the default format of Envoy.

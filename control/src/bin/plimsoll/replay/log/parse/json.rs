@@ -8,11 +8,11 @@ use super::super::{
     roles::{Rank, Role, Roles},
 };
 
-/// How deep objects may be nested.
+/// The most objects inside each other.
 const MAX_DEPTH: usize = 16;
 /// The longest path of a name. Fields with a longer one are left out.
 const MAX_NAME_BYTES: usize = 256;
-/// How many fields of a line keep their role for the next line.
+/// The most fields of a line whose roles are kept for the next line.
 const MAX_LAYOUT: usize = 128;
 
 /// The parser of JSON lines.
@@ -32,7 +32,7 @@ struct Cursor<'a> {
     depth: usize,
     /// The path of the object, with a point at the end.
     path: String,
-    /// How many fields were read.
+    /// The number of fields that were read.
     fields: usize,
 }
 
@@ -279,8 +279,8 @@ impl Cursor<'_> {
     fn scalar(&mut self) -> Result<Span, &'static str> {
         let start = self.at;
         let rest = &self.line.as_bytes()[start..];
-        let is_end = |it: &u8| matches!(it, b',' | b'}' | b']' | b' ' | b'\t');
-        let length = rest.iter().position(is_end).unwrap_or(rest.len());
+        let length = rest.iter().position(|it| matches!(it, b',' | b'}' | b']' | b' ' | b'\t'));
+        let length = length.unwrap_or(rest.len());
         self.at = start + length;
         match &rest[..length] {
             b"true" | b"false" | b"null" => {}
