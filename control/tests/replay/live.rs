@@ -90,7 +90,7 @@ async fn a_live_trial_and_a_replay_agree_to_the_request() {
         let (log, _) = ask(app.layer(layer), &clock, 3_000).await;
         let counts = trial.trial_counts();
         assert_eq!(counts.allowed_by_both + counts.allowed_by_live_only, 3_000);
-        assert!(counts.allowed_by_live_only > 100, "{counts:?}");
+        assert!(counts.allowed_by_live_only > 20, "{counts:?}");
         let report = written(&log).replay(&["--limit", &quota]);
         let row = &report["candidates"][0];
         assert_eq!(row["algorithm"], algorithm);

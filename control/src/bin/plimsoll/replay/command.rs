@@ -51,7 +51,7 @@ pub(crate) fn run(args: &ReplayArgs, is_json: bool) -> Result<ExitCode, Failure>
 fn by_limits(args: &ReplayArgs, input: &Input) -> Result<Report, Failure> {
     let mut passes = Passes { args, input, numbers: Numbers::default() };
     let mut simulation = Simulation::new();
-    let mut peaks = peaks_of(&windows(args))?;
+    let mut peaks: Vec<_> = windows(args).into_iter().map(Peaks::new).collect();
     let mut comparison = Comparison::new(&args.limit)?;
     let is_search = args.limit.is_empty();
     let mut searches = match is_search && !input.is_repeatable() {
@@ -64,7 +64,7 @@ fn by_limits(args: &ReplayArgs, input: &Input) -> Result<Report, Failure> {
         ..Report::default()
     };
     report.requests = passes.first(&mut report, |request| {
-        peaks.iter_mut().try_for_each(|it| it.record(&simulation, request))?;
+        peaks.iter_mut().for_each(|it| it.record(request));
         searches.iter_mut().try_for_each(|it| it.record(&simulation, request, u64::MAX))?;
         comparison.record(&simulation, request)
     })?;
@@ -125,7 +125,7 @@ fn by_rules(args: &ReplayArgs, input: &Input, config: Config) -> Result<Report, 
     report.keys = decided.numbers.len() as u64;
     report.denied = Some(decided.denied);
     for ((policy, kind), counts) in &decided.policies {
-        let keys = counts.peaks.sorted().iter().filter(|peak| **peak > 0).count() as u64;
+        let keys = counts.peaks.sorted().len() as u64;
         let peaks = Some(&counts.peaks);
         let row = Candidate::new(&counts.quota, &counts.tally, peaks, keys, args.show_keys);
         report.candidates.push(Candidate { policy: Some(policy.clone()), kind: Some(kind), ..row });
@@ -190,11 +190,6 @@ fn windows(args: &ReplayArgs) -> Vec<Duration> {
         is_new
     });
     windows
-}
-
-fn peaks_of(windows: &[Duration]) -> Result<Vec<Peaks>, Error> {
-    let named = windows.iter().enumerate();
-    named.map(|(index, window)| Peaks::new(*window, &format!("peaks-{index}"))).collect()
 }
 
 impl From<LogError> for Failure {

@@ -1,72 +1,54 @@
 //! The busiest window of each key, and of all keys together.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, mem, time::Duration};
 
-use plimsoll::{Algorithm, Error, Policy, Quota};
+use super::requests::Request;
 
-use super::{requests::Request, simulation::Simulation};
-
-/// The largest limit of a sliding log. A key that asks for more in a window counts as this.
-const MOST: u64 = 1 << 31;
-
-/// The parts of a window in which times are told apart, as a sliding log of a large limit does.
-const RESOLUTION: u64 = 10_000;
+/// The most times of a window that are told apart exactly. From then on, times are rounded up to parts of the window.
+const MAX_TIMES: usize = 10_000;
 
 /// The most units that each key, and all keys together, have asked for in any window.
 pub(super) struct Peaks {
-    /// A sliding log that denies nothing. So its units are those of the window that ends now.
-    policy: Policy,
-    by_key: Vec<u64>,
+    window: u64,
+    by_key: Vec<Trailing>,
     units: Trailing,
     requests: Trailing,
     active: Active,
 }
 
 impl Peaks {
-    /// Creates the peaks of a window. `name` is the name of the policy that counts them.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if no quota has this window, or no policy this name.
-    pub(super) fn new(window: Duration, name: &str) -> Result<Self, Error> {
-        let quota = Quota::new(MOST, window, Algorithm::SlidingLog)?;
-        let trailing = Trailing::new(window.as_micros() as u64);
-        Ok(Self {
-            policy: Policy::new(name, quota)?,
+    /// Creates the peaks of a window of at least 1 microsecond.
+    pub(super) fn new(window: Duration) -> Self {
+        Self {
+            window: (window.as_micros() as u64).max(1),
             by_key: Vec::new(),
-            units: trailing.clone(),
-            requests: trailing,
+            units: Trailing::default(),
+            requests: Trailing::default(),
             active: Active::default(),
-        })
+        }
     }
 
     pub(super) fn window(&self) -> Duration {
-        self.policy.quota().window()
+        Duration::from_micros(self.window)
     }
 
-    pub(super) fn record(
-        &mut self,
-        simulation: &Simulation,
-        request: &Request,
-    ) -> Result<(), Error> {
-        let judged = simulation.judge(&self.policy, request)?;
-        let units = if judged.is_denied { MOST } else { MOST - judged.remaining };
-        let peak = at(&mut self.by_key, request.number);
-        *peak = units.max(*peak);
-        self.units.add(request.at, request.cost);
-        self.requests.add(request.at, 1);
-        self.active.add(request.number, request.at / self.units.window);
-        Ok(())
+    pub(super) fn record(&mut self, request: &Request) {
+        let Request { at, number, cost, .. } = *request;
+        of_key(&mut self.by_key, number).add(self.window, at, cost);
+        self.units.add(self.window, at, cost);
+        self.requests.add(self.window, at, 1);
+        self.active.add(number, at / self.window);
     }
 
-    /// Returns the peak of a key by its number.
+    /// Returns the peak of a key by its number. No window of the key has more units.
     pub(super) fn of(&self, number: u32) -> u64 {
-        self.by_key.get(number as usize).copied().unwrap_or_default()
+        self.by_key.get(number as usize).map_or(0, |key| key.peak)
     }
 
-    /// Returns the peaks of all keys, the smallest first.
+    /// Returns the peaks of the keys that have asked for units, the smallest first.
     pub(super) fn sorted(&self) -> Vec<u64> {
-        let mut peaks = self.by_key.clone();
+        let peaks = self.by_key.iter().map(|key| key.peak);
+        let mut peaks: Vec<_> = peaks.filter(|peak| *peak > 0).collect();
         peaks.sort_unstable();
         peaks
     }
@@ -87,34 +69,41 @@ impl Peaks {
     }
 }
 
-/// The sum of the window that ends now, and its largest value.
-#[derive(Debug, Clone)]
+/// The sum of the window that ends now, and its largest value: 64 bytes, and 16 bytes for each further time in the
+/// window.
+#[derive(Debug, Default)]
 struct Trailing {
-    window: u64,
-    /// The ends of parts of the window, and their units.
-    parts: VecDeque<(u64, u64)>,
+    /// The last time, and its units.
+    last: (u64, u64),
+    /// The times before it.
+    older: VecDeque<(u64, u64)>,
     sum: u64,
     peak: u64,
 }
 
 impl Trailing {
-    fn new(window: u64) -> Self {
-        Self { window, parts: VecDeque::new(), sum: 0, peak: 0 }
-    }
-
-    fn add(&mut self, at: u64, units: u64) {
-        while let Some((end, old)) = self.parts.front().copied()
-            && end + self.window <= at
+    fn add(&mut self, window: u64, at: u64, units: u64) {
+        if self.last.0 + window <= at {
+            *self = Self { peak: self.peak, ..Self::default() };
+        }
+        while let Some((time, old)) = self.older.front().copied()
+            && time + window <= at
         {
             self.sum -= old;
-            self.parts.pop_front();
+            self.older.pop_front();
         }
-        let end = at.next_multiple_of((self.window / RESOLUTION).max(1));
-        match self.parts.back_mut().filter(|part| part.0 == end) {
-            Some((_, part)) => *part += units,
-            None => self.parts.push_back((end, units)),
+        let is_exact = self.older.len() < MAX_TIMES;
+        let part = if is_exact { 1 } else { (window / MAX_TIMES as u64).max(1) };
+        // A time that was rounded up may be later than the next one.
+        let time = at.next_multiple_of(part).max(self.last.0);
+        if time != self.last.0 {
+            let last = mem::replace(&mut self.last, (time, 0));
+            if last.1 > 0 {
+                self.older.push_back(last);
+            }
         }
-        self.sum += units;
+        self.last.1 = self.last.1.saturating_add(units);
+        self.sum = self.sum.saturating_add(units);
         self.peak = self.peak.max(self.sum);
     }
 }
@@ -134,7 +123,7 @@ impl Active {
         if window != self.window {
             (self.window, self.keys) = (window, 0);
         }
-        let last = at(&mut self.last, key);
+        let last = of_key(&mut self.last, key);
         if *last != window {
             *last = window;
             self.keys += 1;
@@ -143,13 +132,13 @@ impl Active {
     }
 }
 
-/// Returns the number of a key, which is 0 at first.
-fn at(numbers: &mut Vec<u64>, key: u32) -> &mut u64 {
+/// Returns the place of a key.
+fn of_key<T: Default>(places: &mut Vec<T>, key: u32) -> &mut T {
     let index = key as usize;
-    if numbers.len() <= index {
-        numbers.resize(index + 1, 0);
+    if places.len() <= index {
+        places.resize_with(index + 1, T::default);
     }
-    &mut numbers[index]
+    &mut places[index]
 }
 
 #[cfg(test)]
@@ -160,18 +149,27 @@ mod tests {
 
     #[test]
     fn a_peak_is_the_largest_sum_of_any_window() {
-        let window = Duration::from_secs(10);
-        let mut peaks = Peaks::new(window, "peaks").unwrap();
-        let simulation = Simulation::new();
-        // Two keys in turn, each 3 units at the seconds 5, 12, 14 and 15.
+        let mut peaks = Peaks::new(Duration::from_secs(10));
+        // Two keys in turn, each 3 units at these seconds. From 5 to 15 it is a window, so both ends never count.
         for second in [5, 12, 14, 15] {
             for number in 0..2 {
                 let key = Key::from(u64::from(number));
                 let at = 1_000_000_000 + second * 1_000_000;
-                peaks.record(&simulation, &Request { at, key, number, cost: 3 }).unwrap();
+                peaks.record(&Request { at, key, number, cost: 3 });
             }
         }
         assert_eq!((peaks.sorted(), peaks.whole()), (vec![9, 9], 18));
         assert_eq!((peaks.active_keys(), peaks.requests_per_second()), (2, 0.6));
+    }
+
+    #[test]
+    fn a_peak_of_many_times_is_never_too_low() {
+        let (mut trailing, window) = (Trailing::default(), 1_000_000);
+        for step in 0..100_000 {
+            trailing.add(window, 1 << 40 | (step * 13), 1);
+        }
+        let exact = window / 13 + 1;
+        assert!((exact..=exact + exact / 5_000).contains(&trailing.peak), "{}", trailing.peak);
+        assert!(trailing.older.len() <= 2 * MAX_TIMES);
     }
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use http::{HeaderName, HeaderValue, Request as HttpRequest, Response, header::HOST};
-use plimsoll::{Decision, Error, Limiter, MemoryStore, Quota, clock::ManualClock};
+use plimsoll::{Decision, Limiter, MemoryStore, Quota, clock::ManualClock};
 use plimsoll_control::{Config, ConfigService};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -22,7 +22,7 @@ use super::{
     log::Entry,
     peaks::Peaks,
     requests::{Numbers, Request},
-    simulation::{Simulation, unbounded},
+    simulation::unbounded,
     tally::Tally,
 };
 use crate::client::Failure;
@@ -57,14 +57,12 @@ pub(super) struct Rules {
 
 /// The decisions of the layer.
 pub(super) struct Decided {
-    simulation: Simulation,
     pub(super) numbers: Numbers,
     /// The requests that a rule has charged.
     pub(super) charged: u64,
     /// The requests that were denied, by any rule.
     pub(super) denied: u64,
     pub(super) policies: BTreeMap<(String, &'static str), PolicyCounts>,
-    error: Option<Error>,
 }
 
 /// The counts of a policy, as one of the kinds `live`, `shadow` and `trial`.
@@ -89,12 +87,10 @@ impl Rules {
         let clock = ManualClock::default();
         let limiter = Limiter::new(MemoryStore::new(unbounded().clock(clock.clone())));
         let decided = Arc::new(Mutex::new(Decided {
-            simulation: Simulation::new(),
             numbers: Numbers::default(),
             charged: 0,
             denied: 0,
             policies: BTreeMap::new(),
-            error: None,
         }));
         let sink = Arc::clone(&decided);
         let layer = config.layer_with(&limiter, move |layer| {
@@ -124,10 +120,7 @@ impl Rules {
         };
         // Only a rule that needs an address answers so.
         self.unjudged += u64::from(response.status().is_server_error());
-        match lock(&self.decided).error.take() {
-            Some(error) => Err(Failure::of(error)),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Returns the request of an entry, or `None` if its path or its method is none.
@@ -205,29 +198,15 @@ impl Decided {
             let request = Request { at, key, number: self.numbers.of(key), cost };
             let place = (charge.policy().name().to_owned(), kind);
             let is_denied = matches!(outcome.name(), "denied" | "would_deny");
-            if let Err(error) = self.count(place, *charge.quota(), &request, is_denied) {
-                self.error.get_or_insert(error);
-            }
+            let new = PolicyCounts {
+                quota: *charge.quota(),
+                tally: Tally::default(),
+                peaks: Peaks::new(charge.quota().window()),
+            };
+            let counts = self.policies.entry(place).or_insert(new);
+            counts.tally.record(&request, is_denied);
+            counts.peaks.record(&request);
         }
-    }
-
-    fn count(
-        &mut self,
-        place: (String, &'static str),
-        quota: Quota,
-        request: &Request,
-        is_denied: bool,
-    ) -> Result<(), Error> {
-        if !self.policies.contains_key(&place) {
-            let peaks = Peaks::new(quota.window(), &format!("peaks-{}", self.policies.len()))?;
-            let new = PolicyCounts { quota, tally: Tally::default(), peaks };
-            self.policies.insert(place.clone(), new);
-        }
-        if let Some(counts) = self.policies.get_mut(&place) {
-            counts.tally.record(request, is_denied);
-            counts.peaks.record(&self.simulation, request)?;
-        }
-        Ok(())
     }
 }
 

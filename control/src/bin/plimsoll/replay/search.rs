@@ -21,6 +21,9 @@ const STEPS: [u64; 29] = [
 /// The steps where the curve alone needs points, and of logs that are read once.
 const COARSE_STEPS: [u64; 3] = [100, 200, 500];
 
+/// The largest limit of a sliding log.
+const MOST: u64 = 1 << 31;
+
 /// The limits of logs that can be read only once.
 const READ_ONCE: std::ops::RangeInclusive<u64> = 1..=1_000_000;
 
@@ -45,7 +48,7 @@ impl Search {
     /// less than 1 % of the keys to the largest peak, and in large steps below it.
     pub(super) fn new(peaks: &Peaks) -> Result<Self, Error> {
         let sorted = peaks.sorted();
-        let largest = sorted.last().copied().unwrap_or(1).max(1);
+        let largest = sorted.last().copied().unwrap_or(1).clamp(1, MOST);
         let fitting = fitting(&sorted);
         let mut limits: Vec<u64> = (1..=FINE.min(largest)).chain(series(&STEPS)).collect();
         limits.retain(|limit| *limit >= fitting && *limit < largest);
@@ -131,7 +134,7 @@ pub(super) fn fitting(sorted_peaks: &[u64]) -> u64 {
     // The most keys that are less than 1 %.
     let denied = sorted_peaks.len().saturating_sub(1) / 100;
     let last = sorted_peaks.len().checked_sub(1 + denied);
-    last.map_or(1, |last| sorted_peaks[last].max(1))
+    last.map_or(1, |last| sorted_peaks[last].clamp(1, MOST))
 }
 
 /// Returns these steps from 1 to the largest limit of a sliding log.
@@ -139,7 +142,7 @@ fn series(steps: &[u64]) -> impl Iterator<Item = u64> {
     let powers = (0..10).map(|power| 10_u64.pow(power));
     let all = powers.flat_map(|power| steps.iter().map(move |step| step * power / 100));
     // Below 100, a step may be no whole number.
-    all.filter(|limit| (1..=1 << 31).contains(limit))
+    all.filter(|limit| (1..=MOST).contains(limit))
 }
 
 #[cfg(test)]

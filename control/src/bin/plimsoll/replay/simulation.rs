@@ -22,8 +22,6 @@ pub(super) struct Simulation {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Judgement {
     pub(super) is_denied: bool,
-    /// The units that are left.
-    pub(super) remaining: u64,
     /// The wait of a denied request. `None` if it costs more than the capacity.
     pub(super) retry_after: Option<Duration>,
 }
@@ -48,7 +46,6 @@ impl Simulation {
         let reply = reply.charges()[0];
         Ok(Judgement {
             is_denied: reply.verdict != Verdict::Passed,
-            remaining: reply.standing.remaining,
             retry_after: reply.standing.retry_after,
         })
     }

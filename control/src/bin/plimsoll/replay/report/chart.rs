@@ -2,10 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{
-    model::{Point, Window},
-    text::percent,
-};
+use super::model::{Point, Window};
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 340.0;
@@ -33,14 +30,13 @@ impl Window {
             |share: f64| TOP + share.max(LEAST).log10() / LEAST.log10() * (HEIGHT - TOP - BOTTOM);
         let mut svg = format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-labelledby=\"chart-{id}\">\n\
-             <title id=\"chart-{id}\">Share of denied requests and of denied keys by the limit a {}. The table below \
+             <title id=\"chart-{id}\">Share of denied requests and of denied keys by the limit over {}. The table below \
              has the numbers.</title>\n",
             self.window
         );
         let (right, base) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         for share in SHARES {
-            let (at, text) = (y(share), percent(share).replace(".0 ", " "));
-            let text = if share == LEAST { "0.01 % or less".replace(" or less", "") } else { text };
+            let (at, text) = (y(share), format!("{} %", share * 100.0));
             let _ = writeln!(
                 svg,
                 "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>"
@@ -78,7 +74,7 @@ impl Window {
         let middle = (LEFT + right) / 2.0;
         let _ = writeln!(
             svg,
-            "<text class=\"middle\" x=\"{middle}\" y=\"{}\">limit a {}</text>",
+            "<text class=\"middle\" x=\"{middle}\" y=\"{}\">limit over {}</text>",
             HEIGHT - 8.0,
             self.window
         );
@@ -98,10 +94,6 @@ impl Window {
             let _ = writeln!(svg, "<polyline class=\"{class}\" points=\"{}\"/>", points.join(" "));
         }
         svg + "</svg>\n"
-    }
-
-    pub(super) fn is_recommended(&self, point: &Point) -> bool {
-        self.recommended == Some(format!("{}/{}", point.limit, self.window))
     }
 }
 

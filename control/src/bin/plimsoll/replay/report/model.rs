@@ -50,7 +50,7 @@ pub(in crate::replay) struct Report {
 /// What keys ask for in a window, and the limits that were searched over it.
 #[derive(Debug, Serialize)]
 pub(in crate::replay) struct Window {
-    /// As in a quota: `min`, `10s`.
+    /// As in a quota: `1min`, `10s`.
     pub(in crate::replay) window: String,
     /// The most units in a window, of the keys in the order of their peaks.
     pub(in crate::replay) p50: u64,
@@ -173,6 +173,8 @@ impl Window {
             sorted.get(rank.max(1) - 1).copied().unwrap_or_default()
         };
         let text = |limit: u64| quota_text(limit, peaks.window());
+        let unit = text(1).trim_start_matches("1/").to_owned();
+        let is_whole = unit.starts_with(|first: char| first.is_ascii_digit());
         let points = search.iter().flat_map(|search| {
             search.points().iter().map(|point| Point {
                 limit: point.limit,
@@ -183,7 +185,7 @@ impl Window {
             })
         });
         Self {
-            window: text(1).trim_start_matches("1/").to_owned(),
+            window: if is_whole { unit } else { format!("1{unit}") },
             p50: of(0.5),
             p90: of(0.9),
             p99: of(0.99),
@@ -194,6 +196,19 @@ impl Window {
             curve: points.collect(),
             recommended: search.and_then(|it| it.recommended(keys)).map(|it| it.to_string()),
         }
+    }
+}
+
+impl Window {
+    /// Returns a limit over the window as a quota writes it.
+    pub(super) fn limit(&self, limit: u64) -> String {
+        let unit = self.window.strip_prefix('1');
+        let is_unit = |unit: &&str| unit.starts_with(|first: char| first.is_ascii_alphabetic());
+        format!("{limit}/{}", unit.filter(is_unit).unwrap_or(&self.window))
+    }
+
+    pub(super) fn is_recommended(&self, point: &Point) -> bool {
+        self.recommended == Some(self.limit(point.limit))
     }
 }
 

@@ -33,7 +33,7 @@ impl Report {
         if !self.candidates.is_empty() {
             page += &self.comparison_section();
         }
-        for candidate in self.candidates.iter().filter(|it| !it.is_plain()) {
+        for candidate in self.candidates.iter().filter(|it| it.has_details()) {
             page += &candidate.section();
         }
         page + "</main>\n</body>\n</html>\n"
@@ -79,7 +79,7 @@ impl Window {
             let remark =
                 if is_recommended { Some("recommended") } else { mark(point.denied_share) };
             let cells = [
-                format!("{}/{}", point.limit, self.window),
+                self.limit(point.limit),
                 grouped(point.denied),
                 percent(point.denied_share),
                 grouped(point.denied_keys),
@@ -96,11 +96,6 @@ impl Window {
 }
 
 impl Candidate {
-    /// Returns whether nothing more is to be said than its row: the other algorithms of a limit.
-    fn is_plain(&self) -> bool {
-        self.policy.is_none() && self.retrying.is_none()
-    }
-
     fn section(&self) -> String {
         let mut section = format!("<h2>{}</h2>\n<ul>\n", escaped(&self.quota()));
         for line in self.sentences() {

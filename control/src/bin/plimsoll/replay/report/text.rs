@@ -22,8 +22,8 @@ impl Report {
         if !self.candidates.is_empty() {
             text += &self.comparison();
         }
-        if let [Some(first), ..] = &[self.candidates.first()] {
-            text += &first.details();
+        for candidate in self.candidates.iter().filter(|it| it.has_details()) {
+            text += &candidate.details();
         }
         let lines: Vec<_> = text.lines().map(printable).collect();
         lines.join("\n")
@@ -103,8 +103,10 @@ impl Report {
     /// Returns the remark on a candidate: that it is recommended, or its mark.
     pub(super) fn remark(&self, candidate: &Candidate) -> String {
         let is = |window: &Window| window.recommended.as_deref() == Some(&candidate.limit);
-        let remark = if self.windows.iter().any(is) { "recommended" } else { "" };
-        if remark.is_empty() { candidate.mark.unwrap_or_default() } else { remark }.to_owned()
+        // The search was under the algorithm of the first row, whose clients retry.
+        let is_recommended = candidate.retrying.is_some() && self.windows.iter().any(is);
+        let mark = candidate.mark.unwrap_or_default();
+        if is_recommended { "recommended" } else { mark }.to_owned()
     }
 }
 
@@ -119,17 +121,18 @@ impl Window {
         }
         let step = self.curve.len().div_ceil(MAX_ROWS);
         let last = self.curve.len() - 1;
-        let is_chosen = |limit| self.recommended == Some(format!("{limit}/{}", self.window));
-        let shown =
-            self.curve.iter().enumerate().filter(|(index, point)| {
-                index % step == 0 || *index == last || is_chosen(point.limit)
-            });
+        let shown = self.curve.iter().enumerate().filter(|(index, point)| {
+            index % step == 0 || *index == last || self.is_recommended(point)
+        });
         let rows = shown.map(|(_, point)| {
             let bar = "█".repeat((point.denied_share * BAR).ceil() as usize);
-            let remark =
-                if is_chosen(point.limit) { Some("recommended") } else { mark(point.denied_share) };
+            let remark = if self.is_recommended(point) {
+                Some("recommended")
+            } else {
+                mark(point.denied_share)
+            };
             vec![
-                format!("{}/{}", point.limit, self.window),
+                self.limit(point.limit),
                 grouped(point.denied),
                 percent(point.denied_share),
                 grouped(point.denied_keys),
@@ -146,7 +149,7 @@ impl Window {
         let [p50, p90, p99, p99_9] = [self.p50, self.p90, self.p99, self.p99_9].map(grouped);
         let (most, whole) = (grouped(self.most), grouped(self.whole));
         format!(
-            "busiest {} of a key: p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p99_9}, most {most}; of all keys \
+            "busiest window of {} of a key: p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p99_9}, most {most}; of all keys \
              together {whole}",
             self.window
         )
@@ -169,7 +172,7 @@ impl Window {
         let point = self.curve.iter().find(|point| Some(point.limit) == limit);
         let share = point.map(|point| {
             let (share, keys) = (percent(point.denied_share), grouped(point.denied_keys));
-            format!(", and would deny {share} of the requests, all of {keys} keys")
+            format!(", and would deny {share} of the requests, those of {keys} of the keys")
         });
         let share = share.unwrap_or_default();
         Some(format!(
@@ -192,6 +195,11 @@ impl Candidate {
             text += &table(&["key", "denied", "longest shut out"], rows);
         }
         text
+    }
+
+    /// Returns whether more is known than its row: the policies of rules, and the first algorithm of a limit.
+    pub(super) fn has_details(&self) -> bool {
+        self.policy.is_some() || self.retrying.is_some()
     }
 
     /// Returns policy, limit and algorithm.
@@ -241,8 +249,15 @@ impl Candidate {
 
 fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY).remove_style(TableComponent::HorizontalLines);
-    table.remove_style(TableComponent::MiddleHeaderIntersections);
+    table.load_preset(UTF8_HORIZONTAL_ONLY);
+    for part in [
+        TableComponent::HorizontalLines,
+        TableComponent::MiddleIntersections,
+        TableComponent::LeftBorderIntersections,
+        TableComponent::RightBorderIntersections,
+    ] {
+        table.remove_style(part);
+    }
     table.set_header(head).add_rows(rows);
     let numbers = ["denied", "keys", "longest", "longest shut out"];
     for (index, name) in head.iter().enumerate() {
