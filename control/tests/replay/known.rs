@@ -51,7 +51,7 @@ fn one_abuser_is_the_only_key_that_is_denied() {
     assert_eq!((&report["recommended"], &report["keys"]), (&json!("1200/min"), &json!(301)));
     let report = log.replay(&["--limit", "10/min", "--show-keys"]);
     let row = candidate(&report, "sliding-log");
-    // Of each minute, 10 pass.
+    // In each minute, 10 pass.
     assert_eq!((&row["denied"], &row["denied_keys"]), (&json!(6_000 - 50), &json!(1)));
     assert_eq!(
         (&row["top"][0]["key"], &row["top"].as_array().map(Vec::len)),
@@ -78,7 +78,7 @@ fn a_launch_is_the_peak_of_a_day() {
     lines.extend(launch.flat_map(|at| (0..200).map(move |key| (at + key, ip(key), "/shop", 1))));
     lines.sort();
     let log = Log::new(lines);
-    // 30 of the launch and the one of 12:00 are in one window but for its edge, and in one hour there are six.
+    // The launch ends just when the request of 12:00 leaves the window. An hour has six more.
     let report = log.replay(&["--window", "1min", "--window", "1h"]);
     let peaks =
         |window: usize| [&report["windows"][window]["p50"], &report["windows"][window]["most"]];

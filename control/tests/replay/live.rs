@@ -133,7 +133,7 @@ async fn the_rules_of_a_file_deny_the_same_requests_as_in_service() {
     assert_eq!(row["denied"], looser.allowed_by_live_only + looser.denied_by_both);
     assert_eq!(row["kind"], "trial");
     let notes = report["notes"].to_string();
-    // Half of the requests have no key. Those of /health are exempt.
+    // Half of the requests have no key. Requests to /health are exempt.
     assert!(
         notes.contains("requests have no header x-api-key") && notes.contains("are exempt"),
         "{notes}"

@@ -74,7 +74,7 @@ pub(super) struct Reading {
     /// The zone of times that are written without one: +02:00.
     #[arg(long, value_name = "OFFSET")]
     time_zone: Option<TimeZone>,
-    /// How far lines may be out of order and are still sorted.
+    /// The longest time by which lines may be out of order and are still sorted.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "10s")]
     reorder: Duration,
     /// Correct the clock of a log: web-2.log=+1.5s.

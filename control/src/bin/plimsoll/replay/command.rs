@@ -39,9 +39,10 @@ pub(crate) fn run(args: &ReplayArgs, is_json: bool) -> Result<ExitCode, Failure>
         fs::write(file, report.page())
             .map_err(|error| Failure::new(&format!("{name} cannot be written: {error}")))?;
     }
-    let text = match is_json {
-        true => output::json(&to_value(&report).map_err(Failure::of)?),
-        false => report.text(),
+    let text = if is_json {
+        output::json(&to_value(&report).map_err(Failure::of)?)
+    } else {
+        report.text()
     };
     output::print(&text).map_err(Failure::of_output)?;
     Ok(if report.partial { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
@@ -54,10 +55,10 @@ fn by_limits(args: &ReplayArgs, input: &Input) -> Result<Report, Failure> {
     let mut peaks: Vec<_> = windows(args).into_iter().map(Peaks::new).collect();
     let mut comparison = Comparison::new(&args.limit)?;
     let is_search = args.limit.is_empty();
-    let mut searches = match is_search && !input.is_repeatable() {
-        true => peaks.iter().map(|it| Search::once(it.window())).collect::<Result<Vec<_>, _>>()?,
-        false => Vec::new(),
-    };
+    let mut searches = Vec::new();
+    if is_search && !input.is_repeatable() {
+        searches = peaks.iter().map(|it| Search::once(it.window())).collect::<Result<_, _>>()?;
+    }
     let mut report = Report {
         key: Some(args.key.to_string()),
         cost: Some(args.cost.to_string()),
@@ -75,7 +76,7 @@ fn by_limits(args: &ReplayArgs, input: &Input) -> Result<Report, Failure> {
         report.notes.push(note.into());
     }
     if is_search && input.is_repeatable() && !input.is_interrupted() {
-        // What the first pass has counted is not needed any more.
+        // The counts of the first pass are not needed any more.
         simulation = Simulation::new();
         searches = peaks.iter().map(Search::new).collect::<Result<_, _>>()?;
         passes.next("searching", |request| {
@@ -179,10 +180,10 @@ impl Passes<'_> {
 
 /// Returns the windows of the limits, or those to search.
 fn windows(args: &ReplayArgs) -> Vec<Duration> {
-    let mut windows: Vec<_> = match args.limit.is_empty() {
-        true => args.window.clone(),
-        false => args.limit.iter().map(Quota::window).collect(),
-    };
+    let mut windows: Vec<_> = args.limit.iter().map(Quota::window).collect();
+    if windows.is_empty() {
+        windows.clone_from(&args.window);
+    }
     let mut known = Vec::new();
     windows.retain(|window| {
         let is_new = !known.contains(window);

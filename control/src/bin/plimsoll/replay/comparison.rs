@@ -73,6 +73,6 @@ fn each_algorithm(quota: Quota) -> impl Iterator<Item = Quota> {
     ];
     let own = quota.algorithm().name();
     let others = others.into_iter().filter(move |algorithm| algorithm.name() != own);
-    let others = others.map(move |other| Quota::new(quota.limit(), quota.window(), other));
-    [quota].into_iter().chain(others.filter_map(Result::ok))
+    let quotas = others.filter_map(move |it| Quota::new(quota.limit(), quota.window(), it).ok());
+    [quota].into_iter().chain(quotas)
 }

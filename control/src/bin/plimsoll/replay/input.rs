@@ -26,7 +26,7 @@ pub(super) struct Input {
     is_interrupted: Arc<AtomicBool>,
 }
 
-/// What one pass has read beside its requests.
+/// The findings of one pass beside its requests.
 #[derive(Debug, Default)]
 pub(super) struct Pass {
     /// The times of the first and of the last request, in microseconds since the epoch.

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, mem, time::Duration};
 
 use super::requests::Request;
 
-/// The most times of a window that are told apart exactly. From then on, times are rounded up to parts of the window.
+/// The number of times of a window that are kept exactly. Further times are rounded up to parts of the window.
 const MAX_TIMES: usize = 10_000;
 
 /// The most units that each key, and all keys together, have asked for in any window.

@@ -20,7 +20,7 @@ const FIGURES: [Figures; 5] = [
 /// The time of a call, in seconds: checks that arrive during it share the next one.
 const ROUND_TRIP: f64 = 0.0005;
 
-/// What Redis needs in the busiest window, for one instance of the service with a round trip of 0.5 ms.
+/// The needs of Redis in the busiest window, for one instance of the service with a round trip of 0.5 ms.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct RedisPlan {
     pub(super) memory_bytes: u64,
@@ -31,7 +31,8 @@ pub(super) struct RedisPlan {
 impl RedisPlan {
     /// Plans by the formulas of `report/page/plan.py`, with the keys and requests of the busiest window.
     pub(super) fn new(quota: &Quota, peaks: &Peaks) -> Self {
-        let (keys, rps) = (peaks.active_keys() as f64, peaks.requests_per_second());
+        let keys = peaks.active_keys() as f64;
+        let rps = peaks.requests_per_second();
         let records = rps / keys.max(1.0) * quota.window().as_secs_f64();
         Self::of(quota, keys, rps, records)
     }
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_figures_are_those_of_the_report() {
+    fn the_figures_are_the_figures_of_the_report() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/report/figures.csv");
         let text = fs::read_to_string(path).unwrap();
         let rows = text.lines().skip(1).map(|line| {
@@ -82,7 +83,7 @@ mod tests {
 
     /// `python3 report/page/plan.py --quota '100/min' --keys 200k --rps 8k` and with the bucket.
     #[test]
-    fn the_plan_is_that_of_the_calculator() {
+    fn the_plan_is_the_plan_of_the_calculator() {
         for (quota, memory, commands) in
             [("100/min", 41_820_000, 1_991), ("100/min token-bucket(100)", 38_600_000, 1_991)]
         {

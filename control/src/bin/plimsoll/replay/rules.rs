@@ -194,8 +194,13 @@ impl Decided {
                 (_, true) => "trial",
                 _ => "shadow",
             };
-            let (at, key, cost) = (decision.time().as_micros(), *charge.key(), charge.cost());
-            let request = Request { at, key, number: self.numbers.of(key), cost };
+            let key = *charge.key();
+            let request = Request {
+                at: decision.time().as_micros(),
+                key,
+                number: self.numbers.of(key),
+                cost: charge.cost(),
+            };
             let place = (charge.policy().name().to_owned(), kind);
             let is_denied = matches!(outcome.name(), "denied" | "would_deny");
             let new = PolicyCounts {

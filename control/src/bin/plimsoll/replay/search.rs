@@ -18,8 +18,11 @@ const STEPS: [u64; 29] = [
     420, 460, 500, 550, 600, 660, 720, 790, 860, 930,
 ];
 
-/// The steps where the curve alone needs points, and of logs that are read once.
-const COARSE_STEPS: [u64; 3] = [100, 200, 500];
+/// The steps where the curve alone needs points.
+const COARSE_STEPS: [u64; 6] = [100, 150, 200, 300, 500, 700];
+
+/// The steps of logs that can be read only once.
+const ONCE_STEPS: [u64; 3] = [100, 200, 500];
 
 /// The largest limit of a sliding log.
 const MOST: u64 = 1 << 31;
@@ -57,7 +60,7 @@ impl Search {
         limits.extend(series(&COARSE_STEPS).filter(|limit| (least..fitting).contains(limit)));
         limits.sort_unstable();
         limits.dedup();
-        // Of more limits than there are bits, those in between are left out: each second one, from the small ones on.
+        // There are no more limits than bits: each second one is left out.
         while limits.len() > MAX_POINTS {
             let last = limits.len() - 1;
             let mut index = 0..;
@@ -68,7 +71,7 @@ impl Search {
 
     /// Creates the search of logs that can be read only once: the limits 1, 2, 5, 10 and so on to a million.
     pub(super) fn once(window: Duration) -> Result<Self, Error> {
-        let limits = series(&COARSE_STEPS).filter(|limit| READ_ONCE.contains(limit));
+        let limits = series(&ONCE_STEPS).filter(|limit| READ_ONCE.contains(limit));
         Self::over(limits.collect(), window)
     }
 

@@ -38,7 +38,8 @@ impl DeniedKey {
 impl Tally {
     pub(super) fn record(&mut self, request: &Request, is_denied: bool) {
         self.requests += 1;
-        let (word, bit) = (request.number as usize / 64, 1_u64 << (request.number % 64));
+        let word = request.number as usize / 64;
+        let bit = 1_u64 << (request.number % 64);
         let was_denied = self.bits.get(word).is_some_and(|bits| bits & bit != 0);
         if !is_denied {
             if was_denied && let Some(key) = self.keys.get_mut(&request.number) {

@@ -7,7 +7,7 @@ use super::model::{Point, Window};
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 340.0;
 const LEFT: f64 = 62.0;
-const RIGHT: f64 = 92.0;
+const RIGHT: f64 = 112.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
 
@@ -23,7 +23,8 @@ impl Window {
         let (Some(first), Some(last)) = (self.curve.first(), self.curve.last()) else {
             return String::new();
         };
-        let (least, most) = (first.limit as f64, (last.limit as f64).max(first.limit as f64 * 2.0));
+        let least = first.limit as f64;
+        let most = (last.limit as f64).max(least * 2.0);
         let x =
             |limit: f64| LEFT + (limit / least).ln() / (most / least).ln() * (WIDTH - LEFT - RIGHT);
         let y =
@@ -34,9 +35,12 @@ impl Window {
              has the numbers.</title>\n",
             self.window
         );
-        let (right, base) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        let right = WIDTH - RIGHT;
+        let base = HEIGHT - BOTTOM;
         for share in SHARES {
-            let (at, text) = (y(share), format!("{} %", share * 100.0));
+            let at = y(share);
+            let sign = if share == LEAST { "≤ " } else { "" };
+            let text = format!("{sign}{} %", share * 100.0);
             let _ = writeln!(
                 svg,
                 "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>"

@@ -1,4 +1,4 @@
-//! The values of a report. Their names are those of the JSON.
+//! The values of a report. The JSON has the same names.
 
 use std::time::{Duration, SystemTime};
 
@@ -26,7 +26,7 @@ pub(in crate::replay) struct Report {
     #[serde(rename = "where")]
     pub(in crate::replay) filter: Option<String>,
     pub(in crate::replay) limits: Option<String>,
-    /// Whether an interrupt ended the replay early.
+    /// True if an interrupt ended the replay early.
     pub(in crate::replay) partial: bool,
     pub(in crate::replay) requests: u64,
     pub(in crate::replay) keys: u64,
@@ -39,7 +39,7 @@ pub(in crate::replay) struct Report {
     pub(in crate::replay) skipped_lines: u64,
     /// The first lines that were skipped, each with its place and the reason.
     pub(in crate::replay) skipped: Vec<String>,
-    /// What limits the accuracy of the numbers.
+    /// The causes that limit the accuracy of the numbers.
     pub(in crate::replay) notes: Vec<String>,
     pub(in crate::replay) windows: Vec<Window>,
     pub(in crate::replay) candidates: Vec<Candidate>,
@@ -47,7 +47,7 @@ pub(in crate::replay) struct Report {
     pub(in crate::replay) recommended: Option<String>,
 }
 
-/// What keys ask for in a window, and the limits that were searched over it.
+/// The demand of keys in a window, and the limits that were searched over it.
 #[derive(Debug, Serialize)]
 pub(in crate::replay) struct Window {
     /// As in a quota: `1min`, `10s`.
@@ -104,7 +104,7 @@ pub(in crate::replay) struct TopKey {
     pub(in crate::replay) longest_shut_out_seconds: f64,
 }
 
-/// What clients that honour `Retry-After` get through.
+/// The requests that clients which honour `Retry-After` get through.
 #[derive(Debug, Serialize)]
 pub(in crate::replay) struct Retrying {
     pub(in crate::replay) at_once: u64,

@@ -20,7 +20,7 @@ impl Report {
              <title>Replay: {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
         );
         if self.partial {
-            page += "<p class=\"partial\">The replay was interrupted. The numbers are those of the part that was read.</p>\n";
+            page += "<p class=\"partial\">The replay was interrupted. The numbers cover the part that was read.</p>\n";
         }
         page += "<ul>\n";
         for fact in self.facts() {

@@ -45,7 +45,8 @@ impl Report {
             (Some(file), _) => format!("by the rules of {file}"),
             (None, key) => format!("by {}", key.as_deref().unwrap_or_default()),
         };
-        let (requests, keys) = (grouped(self.requests), grouped(self.keys));
+        let requests = grouped(self.requests);
+        let keys = grouped(self.keys);
         format!("{partial}{requests} requests of {keys} keys, {by}")
     }
 
@@ -147,7 +148,8 @@ impl Window {
     /// Returns the peaks as a sentence.
     pub(super) fn peaks(&self) -> String {
         let [p50, p90, p99, p99_9] = [self.p50, self.p90, self.p99, self.p99_9].map(grouped);
-        let (most, whole) = (grouped(self.most), grouped(self.whole));
+        let most = grouped(self.most);
+        let whole = grouped(self.whole);
         format!(
             "busiest window of {} of a key: p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p99_9}, most {most}; of all keys \
              together {whole}",
@@ -171,8 +173,9 @@ impl Window {
         let limit = fits.split('/').next().and_then(|limit| limit.parse().ok());
         let point = self.curve.iter().find(|point| Some(point.limit) == limit);
         let share = point.map(|point| {
-            let (share, keys) = (percent(point.denied_share), grouped(point.denied_keys));
-            format!(", and would deny {share} of the requests, those of {keys} of the keys")
+            let share = percent(point.denied_share);
+            let keys = grouped(point.denied_keys);
+            format!(", and would deny {share} of the requests, and {keys} of the keys")
         });
         let share = share.unwrap_or_default();
         Some(format!(
