@@ -80,17 +80,17 @@ fn written(log: &str) -> Log {
 #[tokio::test]
 async fn a_live_trial_and_a_replay_agree_to_the_request() {
     for algorithm in
-        ["sliding-log", "sliding-buckets(6)", "sliding-counter", "token-bucket(3)", "fixed-window"]
+        ["sliding-log", "sliding-buckets(6)", "sliding-counter", "token-bucket(2)", "fixed-window"]
     {
         let (clock, limiter, app) = service();
-        let quota = format!("5/10s {algorithm}");
+        let quota = format!("2/10s {algorithm}");
         let trial = Policy::new("stricter", quota.as_str()).unwrap();
         let live = Rule::new(Policy::new("api", "1000/min").unwrap(), by::peer_ip());
         let layer = RateLimitLayer::new(limiter, live.trial(trial.clone()));
         let (log, _) = ask(app.layer(layer), &clock, 3_000).await;
         let counts = trial.trial_counts();
         assert_eq!(counts.allowed_by_both + counts.allowed_by_live_only, 3_000);
-        assert!(counts.allowed_by_live_only > 20, "{counts:?}");
+        assert!(counts.allowed_by_live_only > 100, "{counts:?}");
         let report = written(&log).replay(&["--limit", &quota]);
         let row = &report["candidates"][0];
         assert_eq!(row["algorithm"], algorithm);
