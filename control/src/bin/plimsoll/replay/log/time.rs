@@ -117,9 +117,9 @@ fn epoch(text: &str) -> Option<u64> {
     let digits = number(whole.as_bytes())?;
     let micros = fraction(part.as_bytes())?;
     match digits {
-        0..100_000_000_000 => Some(digits * 1_000_000 + micros),
-        0..100_000_000_000_000 => Some(digits * 1_000 + micros / 1_000),
-        0..100_000_000_000_000_000 => Some(digits),
+        ..100_000_000_000 => Some(digits * 1_000_000 + micros),
+        100_000_000_000..100_000_000_000_000 => Some(digits * 1_000 + micros / 1_000),
+        100_000_000_000_000..100_000_000_000_000_000 => Some(digits),
         _ => Some(digits / 1_000),
     }
 }
@@ -151,7 +151,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 /// A year begins with March here, so that the leap day is its last: the algorithm of Howard Hinnant's
 /// "chrono-Compatible Low-Level Date Algorithms", `days_from_civil`.
 fn days(year: u64, month: u64, day: u64) -> Option<i64> {
-    let is_leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let last = match month {
         4 | 6 | 9 | 11 => 30,
         2 if is_leap => 29,

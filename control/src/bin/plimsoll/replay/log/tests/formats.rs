@@ -163,7 +163,7 @@ fn gzip(text: &[u8]) -> Vec<u8> {
     gzip.finish().unwrap()
 }
 
-/// Returns a zstd frame with blocks that are not compressed.
+/// Returns a zstd frame with a checksum.
 fn zstd(text: &[u8]) -> Vec<u8> {
     use ruzstd::encoding::{CompressionLevel, compress_to_vec};
     compress_to_vec(text, CompressionLevel::Fastest)
@@ -215,6 +215,27 @@ fn a_cut_or_damaged_file_is_read_up_to_there_and_named() {
     assert_eq!(logs.skipped().cut_files[0].1, "the checksum of a zstd frame is wrong");
 }
 
+/// A pipe cannot be opened twice, so its first lines are kept.
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_read_whole_also_if_it_is_compressed() {
+    let folder = Folder::new();
+    let text = fs::read(sample("caddy.json")).unwrap();
+    for (name, content) in [("plain", text.clone()), ("gzip", gzip(&text)), ("zstd", zstd(&text))] {
+        let pipe = folder.0.join(name);
+        let made = process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let writer = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::write(pipe, content)
+        });
+        let (seen, logs) = read(&[pipe, sample("nginx-combined.log")], &ReadOptions::default());
+        writer.join().unwrap().unwrap();
+        assert_eq!((seen.len(), logs.skipped().lines), (600, 1), "{name}");
+        assert_eq!(logs.position().1, None, "{name}");
+    }
+}
+
 #[test]
 fn a_log_that_cannot_be_read_says_why() {
     let folder = Folder::new();
@@ -228,7 +249,7 @@ fn a_log_that_cannot_be_read_says_why() {
     let twice = sample("nginx-combined.log");
     assert!(open(&[twice.clone(), twice]).ends_with("is given twice"));
     assert!(open(&[folder.0.join("none")]).contains("cannot be read: No such file"));
-    assert!(open(&[folder.0.clone()]).contains("is a directory"));
+    assert!(open(std::slice::from_ref(&folder.0)).contains("is a directory"));
     let xz = folder.write("log.xz", b"\xfd7zXZ\x00...");
     assert!(open(&[xz]).contains("use `xz -dc FILE | plimsoll replay -`"));
     let shifts = vec!["other.log=+1s".parse().unwrap()];
