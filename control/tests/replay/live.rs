@@ -45,11 +45,11 @@ async fn ask(app: Router, clock: &ManualClock, requests: u64) -> (String, Vec<u1
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let number = random >> 33;
         // Bursts in the same microsecond, and pauses of up to 4 s.
-        let pause = if number % 3 == 0 { number % 4_000_000 } else { 0 };
+        let pause = if number.is_multiple_of(3) { number % 4_000_000 } else { 0 };
         clock.set(clock.now().as_micros() + pause);
         let mut request =
-            Request::builder().uri(if number % 5 == 0 { "/health" } else { "/api?q=1" });
-        if number % 2 == 0 {
+            Request::builder().uri(if number.is_multiple_of(5) { "/health" } else { "/api?q=1" });
+        if number.is_multiple_of(2) {
             request = request.header("x-api-key", format!("key-{}", number % 7));
         }
         let mut request = request.body(Body::empty()).unwrap();
