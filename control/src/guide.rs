@@ -21,3 +21,8 @@ pub mod runbook {}
 #[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/command-line.md")]
 pub mod command_line {}
+
+#[cfg(feature = "cli")]
+#[doc = include_str!("../docs/links.md")]
+#[doc = include_str!("../docs/replay.md")]
+pub mod replay {}

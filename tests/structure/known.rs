@@ -47,6 +47,7 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
     (
         "control/src/bin/plimsoll",
         &[
+            ("replay/simulation", "the store of all limits, which stands below them"),
             ("replay/log/address", "the forms of addresses, which have no other place"),
             ("replay/log/columns", "the names of columns, which all formats with columns share"),
             ("replay/log/error", "the errors of all logs"),

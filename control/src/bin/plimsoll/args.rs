@@ -5,6 +5,8 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll::Quota;
 
+use crate::replay::ReplayArgs;
+
 /// Shows and changes the limits of a service through its admin page.
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, max_term_width = 100)]
@@ -92,6 +94,10 @@ pub(crate) enum Command {
         /// The file.
         file: PathBuf,
     },
+    /// Judge the requests of access logs by limits: which would have been denied?
+    ///
+    /// Without --limit and --limits, it recommends a limit. With --json, the report is JSON.
+    Replay(Box<ReplayArgs>),
     /// Write the completion of a shell.
     Completions {
         #[arg(value_enum)]

@@ -55,7 +55,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
             let table = output::audit(&entries);
             (entries, table)
         }
-        Command::CheckConfig { .. } | Command::Completions { .. } => {
+        Command::CheckConfig { .. } | Command::Completions { .. } | Command::Replay(_) => {
             unreachable!("these need no connection, or were run above")
         }
     };

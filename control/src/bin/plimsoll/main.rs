@@ -21,10 +21,14 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let is_json = cli.json;
     let ran = match cli.command {
-        Command::Completions { shell } => completions(shell),
-        _ => commands::run(cli),
+        Command::Completions { shell } => completions(shell).map(|()| ExitCode::SUCCESS),
+        Command::Replay(args) => replay::run(&args, is_json),
+        _ => commands::run(cli).map(|()| ExitCode::SUCCESS),
     };
-    let Err(failure) = ran else { return ExitCode::SUCCESS };
+    let failure = match ran {
+        Ok(code) => return code,
+        Err(failure) => failure,
+    };
     if failure.is_unread() {
         return ExitCode::SUCCESS;
     }
