@@ -131,7 +131,10 @@ impl Stocks {
         }
         let unpaid_cost = if taken.is_some() { 0 } else { cost };
         let request = entry.stock.next_renewal(*now, round_trip, unpaid_cost);
-        let renewal = request.map(|request| Box::new(entry.begin_renewal(request)));
+        let renewal = request.map(|request| {
+            let request = entry.stock.shared(request, self.guarded.instances.shares());
+            Box::new(entry.begin_renewal(request))
+        });
         if let Some(taken) = taken {
             reply.time = reply.time.max(entry.stock.time(*now));
             reply.charges.push(ChargeReply {
