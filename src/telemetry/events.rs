@@ -137,6 +137,15 @@ reports! { feature "tracing";
         );
     }
 
+    /// Reports that the clock of the store is faster than the clock of this process by `ppm` parts per million, or slower
+    /// if they are negative. `leases` is false if this process does not lease any more.
+    pub(crate) fn clock_drifts(ppm: i64, leases: bool) {
+        tracing::warn!(
+            target: "plimsoll", drift_ppm = ppm, leases,
+            "the clocks of the store and of this machine run at different rates"
+        );
+    }
+
     fn report_failure(error: &Error) {
         if let Some(suppressed) = failure_due(error) {
             tracing::warn!(

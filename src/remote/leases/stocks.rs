@@ -182,6 +182,9 @@ impl Stocks {
         let Ok(StoreReply { time, source: Source::Shared, charges: replies }) = reply else {
             return;
         };
+        if let [charge] = charges {
+            self.guarded.compare_clocks(charge, asked_at, *time);
+        }
         for (charge, reply) in charges.iter().zip(replies) {
             self.with_stock_of(charge, |entry| {
                 if entry.stock.quota() != charge.quota() {
