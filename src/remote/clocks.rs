@@ -13,7 +13,7 @@ use std::{
         Arc,
         atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, UNIX_EPOCH},
+    time::UNIX_EPOCH,
 };
 
 use super::guarded::Guards;
@@ -25,24 +25,20 @@ use crate::{
     telemetry,
 };
 
-/// The drift that leases allow, in parts per million: 1000 : 1001.
-const ALLOWED_DRIFT: i64 = 1_000;
-/// The largest drift in parts per million with which this process leases.
-const MAX_DRIFT: i64 = ALLOWED_DRIFT / 2;
-/// The largest drift in parts per million that causes no warning.
-const MAX_SILENT_DRIFT: i64 = ALLOWED_DRIFT / 10;
-/// The widest range of a span in parts per million. A narrower one ends the span.
-const PRECISION: u64 = 50;
-
+/// The largest drift with which this process leases, in parts per million. It is half of the drift that leases allow.
+const MAX_DRIFT: i64 = 500;
+/// The largest drift that causes no warning, in parts per million.
+const MAX_SILENT_DRIFT: i64 = 100;
+/// The widest range that ends a span, in parts per million.
+const PRECISION: f64 = 50.0;
 /// The largest offset between the clocks of the store and of this machine that causes no warning.
-const MAX_SILENT_OFFSET: Duration = Duration::from_secs(1);
-/// The shortest time between two warnings, in microseconds.
+const MAX_SILENT_OFFSET_SECONDS: f64 = 1.0;
+/// The shortest time between two warnings of the same, in microseconds.
 const WARNING_INTERVAL_MICROS: u64 = 3_600_000_000;
-
-/// The shortest time between two comparisons, in microseconds.
+/// The shortest time between two samples, in microseconds.
 const INTERVAL_MICROS: u64 = 1_000_000;
 /// The shortest time of a span, in microseconds.
-const MIN_SPAN_MICROS: u64 = 20_000_000;
+const MIN_SPAN_MICROS: f64 = 20e6;
 /// The time in microseconds after which a node is forgotten that has not replied.
 const EXPIRY_MICROS: u64 = 600_000_000;
 
@@ -52,16 +48,18 @@ pub(super) struct Clocks {
     clock: Arc<dyn Clock>,
     /// No reply to an earlier request is compared.
     next_at: AtomicU64,
-    /// The largest drift of a node.
+    /// The largest drift of a node in parts per million.
     drift: AtomicI64,
-    nodes: Mutex<Nodes>,
-    offset_warning: Warning,
-    drift_warning: Warning,
+    compared: Mutex<Compared>,
 }
 
-/// The drifts of the nodes that have replied lately. There is one new sample each second, so their number is bounded.
 #[derive(Debug, Default)]
-struct Nodes(Vec<Node>);
+struct Compared {
+    /// The nodes that have replied lately. There is one sample in a second, so their number is bounded.
+    nodes: Vec<Node>,
+    /// The number of findings in the last warning, and its time.
+    warned: (usize, u64),
+}
 
 /// The drift of the clock of a node.
 #[derive(Debug)]
@@ -69,8 +67,7 @@ struct Node {
     id: NodeId,
     /// The beginning of the current span.
     first: Sample,
-    /// The time of the last sample.
-    sampled_at: u64,
+    latest: Sample,
     /// The ranges of the last spans.
     spans: [Range; 3],
 }
@@ -85,14 +82,7 @@ struct Sample {
 
 /// The least and the largest possible drift, in parts per million. A clock that is fast has a positive drift.
 #[derive(Debug, Clone, Copy)]
-struct Range {
-    least: i64,
-    most: i64,
-}
-
-/// The time of the last warning, or 0.
-#[derive(Debug, Default)]
-struct Warning(AtomicU64);
+struct Range(f64, f64);
 
 impl Guards {
     /// Compares the clocks with the time in the store's reply to a charge, at most once a second. `asked_at` is no later
@@ -104,23 +94,15 @@ impl Guards {
         }
         let sample = Sample { asked_at, answered_at: clocks.now(), time: time.as_micros() };
         clocks.next_at.store(sample.answered_at.saturating_add(INTERVAL_MICROS), Relaxed);
-        clocks.report_offset(sample);
-        let drift = clocks.nodes.lock().add(self.store.node(charge), sample);
-        clocks.report_drift(drift, sample.answered_at);
+        clocks.add(self.store.node(charge), sample);
     }
 }
 
 impl Clocks {
     /// Creates the comparison with the clock of the leases.
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self {
-            clock,
-            next_at: AtomicU64::new(0),
-            drift: AtomicI64::new(0),
-            nodes: Mutex::default(),
-            offset_warning: Warning::default(),
-            drift_warning: Warning::default(),
-        }
+        let (next_at, drift) = Default::default();
+        Self { clock, next_at, drift, compared: Mutex::default() }
     }
 
     /// Returns the time of the clock of the leases, in microseconds.
@@ -139,115 +121,105 @@ impl Clocks {
         self.drift().abs() <= MAX_DRIFT
     }
 
-    /// Reports by how much the clock of the node is ahead of the wall clock of this machine, or behind it. The clocks
-    /// agree if the node's time is between the request and the reply. No limit depends on the wall clock.
-    fn report_offset(&self, sample: Sample) {
-        let answered = micros(wall_time().duration_since(UNIX_EPOCH).unwrap_or_default());
-        let asked = answered.saturating_sub(sample.round_trip());
-        let ahead = Duration::from_micros(sample.time.saturating_sub(answered));
-        let behind = Duration::from_micros(asked.saturating_sub(sample.time));
-        let offset = ahead.as_secs_f64() - behind.as_secs_f64();
-        telemetry::clocks_compared(offset);
-        if ahead.max(behind) > MAX_SILENT_OFFSET && self.offset_warning.is_due(sample.answered_at) {
-            telemetry::clock_is_off(offset);
-        }
-    }
-
-    /// Reports the drift, as an event once an hour and when the leases stop.
-    fn report_drift(&self, drift: i64, now: u64) {
-        let leased = self.allow_leases();
+    /// Adds a sample of a node, and reports offset and drift. An event reports each finding once an hour.
+    fn add(&self, id: NodeId, sample: Sample) {
+        let drift = self.compared.lock().add(id, sample);
         self.drift.store(drift, Relaxed);
-        telemetry::drift_measured(drift);
-        let leases = self.allow_leases();
-        let has_stopped = leased && !leases;
-        if drift.abs() > MAX_SILENT_DRIFT && (self.drift_warning.is_due(now) || has_stopped) {
-            telemetry::clock_drifts(drift, leases);
+        let offset = sample.offset_seconds();
+        telemetry::clocks_compared(offset, drift);
+        let is_off = offset.abs() > MAX_SILENT_OFFSET_SECONDS;
+        let findings = [is_off, drift.abs() > MAX_SILENT_DRIFT, !self.allow_leases()];
+        let findings = findings.into_iter().filter(|it| *it).count();
+        if self.compared.lock().is_due(findings, sample.answered_at) {
+            telemetry::clocks_differ(offset, drift, self.allow_leases());
         }
     }
 }
 
-impl Nodes {
-    /// Adds a sample. Returns the largest drift of a node.
+impl Compared {
+    /// Adds a sample. Returns the largest drift of a node that is certain.
     fn add(&mut self, id: NodeId, sample: Sample) -> i64 {
-        let now = sample.answered_at;
-        self.0.retain(|node| now.saturating_sub(node.sampled_at) < EXPIRY_MICROS);
-        match self.0.iter_mut().find(|node| node.id == id) {
+        let since = sample.answered_at.saturating_sub(EXPIRY_MICROS);
+        self.nodes.retain(|node| node.latest.answered_at > since);
+        match self.nodes.iter_mut().find(|node| node.id == id) {
             Some(node) => node.add(sample),
-            None => self.0.push(Node::new(id, sample)),
+            None => self.nodes.push(Node {
+                id,
+                first: sample,
+                latest: sample,
+                spans: [Range(f64::NEG_INFINITY, f64::INFINITY); 3],
+            }),
         }
-        self.0.iter().map(Node::drift).max_by_key(|drift| drift.abs()).unwrap_or(0)
+        self.nodes.iter().map(Node::drift).max_by_key(|drift| drift.abs()).unwrap_or(0)
+    }
+
+    /// Returns whether a warning of these findings is due.
+    fn is_due(&mut self, findings: usize, now: u64) -> bool {
+        let (warned, at) = self.warned;
+        let is_due =
+            findings > if now.saturating_sub(at) < WARNING_INTERVAL_MICROS { warned } else { 0 };
+        if is_due {
+            self.warned = (findings, now);
+        }
+        is_due
     }
 }
 
 impl Node {
-    fn new(id: NodeId, first: Sample) -> Self {
-        Self { id, first, sampled_at: first.answered_at, spans: [Range::UNKNOWN; 3] }
-    }
-
     /// Adds a sample. It ends the span if the range is narrow, or if it shows that the clock is not good enough for leases.
     fn add(&mut self, sample: Sample) {
-        self.sampled_at = sample.answered_at;
-        let span = sample.answered_at.saturating_sub(self.first.asked_at);
+        self.latest = sample;
+        let span = sample.answered_at.saturating_sub(self.first.asked_at) as f64;
         let range = Range::between(self.first, sample);
-        let is_narrow = range.most - range.least <= PRECISION as i64;
-        if span >= MIN_SPAN_MICROS && (is_narrow || range.certain().abs() > MAX_DRIFT) {
+        let is_certain = range.certain().abs() > MAX_DRIFT || range.1 - range.0 <= PRECISION;
+        if span >= MIN_SPAN_MICROS && is_certain {
             self.spans.rotate_right(1);
             self.spans[0] = range;
             self.first = sample;
-        } else if sample.round_trip() + span * PRECISION / 1_000_000 < self.first.round_trip() {
+        } else if sample.round_trip() as f64 + span * PRECISION / 1e6
+            < self.first.round_trip() as f64
+        {
             // A span that begins now is narrow earlier.
             self.first = sample;
         }
     }
 
-    /// Returns the drift that all of the last spans prove.
+    /// Returns the drift that each of the last spans proves.
     fn drift(&self) -> i64 {
-        let least = self.spans.iter().map(|range| range.least).min();
-        let most = self.spans.iter().map(|range| range.most).max();
-        Range { least: least.unwrap_or(0), most: most.unwrap_or(0) }.certain()
+        let [one, two, three] = self.spans;
+        Range(one.0.min(two.0).min(three.0), one.1.max(two.1).max(three.1)).certain()
     }
 }
 
 impl Sample {
-    fn round_trip(&self) -> u64 {
+    fn round_trip(self) -> u64 {
         self.answered_at.saturating_sub(self.asked_at)
+    }
+
+    /// Returns by how much the clock of the node is ahead of the wall clock of this machine, or behind it. The clocks
+    /// agree if the node's time is between the request and the reply. No limit depends on the wall clock.
+    fn offset_seconds(self) -> f64 {
+        let answered = micros(wall_time().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let asked = answered.saturating_sub(self.round_trip());
+        let ahead = self.time.saturating_sub(answered);
+        let behind = asked.saturating_sub(self.time);
+        (ahead as f64 - behind as f64) / 1e6
     }
 }
 
 impl Range {
-    const UNKNOWN: Self = Self { least: i64::MIN, most: i64::MAX };
-
     /// Returns the range of the drift between two samples.
     fn between(first: Sample, last: Sample) -> Self {
-        let elapsed = i128::from(last.time) - i128::from(first.time);
-        let ends = [
-            last.asked_at.saturating_sub(first.answered_at),
-            last.answered_at.saturating_sub(first.asked_at),
-        ];
-        let drifts = ends.map(|local| {
-            let local = i128::from(local.max(1));
-            ((elapsed - local) * 1_000_000).div_euclid(local)
-        });
-        let [one, other] = drifts.map(|drift| drift.clamp(-1_000_000_000, 1_000_000_000) as i64);
-        // Rounded down.
-        Self { least: one.min(other), most: one.max(other) + 1 }
+        let elapsed = last.time as f64 - first.time as f64;
+        let shortest = last.asked_at.saturating_sub(first.answered_at).max(1) as f64;
+        let longest = last.answered_at.saturating_sub(first.asked_at).max(1) as f64;
+        let [one, other] = [shortest, longest].map(|local| (elapsed - local) / local * 1e6);
+        Self(one.min(other), one.max(other))
     }
 
-    /// Returns the smallest drift of the range, which is certain.
+    /// Returns the smallest drift of the range, rounded towards 0.
     fn certain(self) -> i64 {
-        if self.least > 0 { self.least } else { self.most.min(0) }
-    }
-}
-
-impl Warning {
-    /// Returns whether a warning is due, and then begins to wait for the next one.
-    fn is_due(&self, now: u64) -> bool {
-        let last = self.0.load(Relaxed);
-        let is_due = last == 0 || now.saturating_sub(last) >= WARNING_INTERVAL_MICROS;
-        if is_due {
-            self.0.store(now, Relaxed);
-        }
-        is_due
+        if self.0 > 0.0 { self.0 as i64 } else { self.1.min(0.0) as i64 }
     }
 }
 
@@ -261,7 +233,7 @@ mod tests {
 
     /// A node whose clock drifts, and the time of this process.
     struct World {
-        nodes: Nodes,
+        compared: Compared,
         now: u64,
         time: f64,
         ppm: i64,
@@ -269,7 +241,7 @@ mod tests {
 
     impl World {
         fn new(ppm: i64) -> Self {
-            Self { nodes: Nodes::default(), now: 7 * SECOND, time: 1.7e15, ppm }
+            Self { compared: Compared::default(), now: 7 * SECOND, time: 1.7e15, ppm }
         }
 
         fn pass(&mut self, micros: u64) {
@@ -287,7 +259,8 @@ mod tests {
             self.pass(there);
             let time = self.time as u64;
             self.pass(back);
-            let drift = self.nodes.add(NodeId(1), Sample { asked_at, answered_at: self.now, time });
+            let drift =
+                self.compared.add(NodeId(1), Sample { asked_at, answered_at: self.now, time });
             self.pass(SECOND.saturating_sub(there + back));
             drift
         }
@@ -365,12 +338,14 @@ mod tests {
             let drifts = (0..seconds).map(|_| {
                 world.now += SECOND;
                 let (asked_at, answered_at) = (world.now - 400, world.now);
-                world.nodes.add(NodeId(2), Sample { asked_at, answered_at, time: world.now + 55 })
+                world
+                    .compared
+                    .add(NodeId(2), Sample { asked_at, answered_at, time: world.now + 55 })
             });
             drifts.last().expect("a second")
         };
         assert!(other(&mut world, 500) > 800, "the first node is known");
         assert_eq!(other(&mut world, 101), 0, "it has not replied for ten minutes");
-        assert_eq!(world.nodes.0.len(), 1);
+        assert_eq!(world.compared.nodes.len(), 1);
     }
 }

@@ -114,14 +114,10 @@ reports! { feature "metrics";
         metrics::gauge!("plimsoll_open_breakers").increment(f64::from(opened));
     }
 
-    /// Sets the time by which the clock of the store is ahead.
-    pub(crate) fn clocks_compared(offset: f64) {
+    /// Sets the time in seconds by which the clock of the store is ahead, and its drift in parts per million.
+    pub(crate) fn clocks_compared(offset: f64, drift: i64) {
         metrics::gauge!("plimsoll_clock_offset_seconds").set(offset);
-    }
-
-    /// Sets the drift of the clock of the store.
-    pub(crate) fn drift_measured(ppm: i64) {
-        metrics::gauge!("plimsoll_clock_drift_ppm").set(ppm as f64);
+        metrics::gauge!("plimsoll_clock_drift_ppm").set(drift as f64);
     }
 
     /// Sets the number of instances that share the store.

@@ -15,12 +15,12 @@ pub(crate) use self::counts::undo_failed;
 pub(crate) use self::{
     counts::{
         breaker_made, breakers_opened, clocks_compared, deadline_missed, denied_from_cache,
-        describe, drift_measured, fell_back, instances_counted, lease_denied, lease_granted,
-        lease_lost, leases_refunded, paid_from_stock, scheduling_delayed, store_answered,
+        describe, fell_back, instances_counted, lease_denied, lease_granted, lease_lost,
+        leases_refunded, paid_from_stock, scheduling_delayed, store_answered,
     },
     events::{
-        Announcement, breaker_changed, charge_without_peer, check_failed, clock_drifts,
-        clock_is_off, record_decision, store_failed,
+        Announcement, breaker_changed, charge_without_peer, check_failed, clocks_differ,
+        record_decision, store_failed,
     },
     misuse::{FirstRequests, WatchedRoute, charged_twice, forwarded_ignored},
 };
