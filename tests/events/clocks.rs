@@ -1,14 +1,13 @@
 //! A server whose clock is off is reported.
 #![cfg(all(feature = "tracing", feature = "metrics", feature = "redis"))]
 
-use std::{
-    fs,
-    path::PathBuf,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{fs, path::PathBuf, time::Duration};
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use plimsoll::{Limiter, RedisStore};
+use plimsoll::{
+    Limiter, RedisStore,
+    clock::{Clock, SystemClock},
+};
 use plimsoll_testing::{
     alone,
     log::Log,
@@ -40,7 +39,7 @@ impl OtherClock {
 
     /// Sets the clock ahead. From now on, it gains so many microseconds in a second.
     fn set(&self, ahead: Duration, ppm: i64) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("later").as_micros();
+        let now = SystemClock::new().now().as_micros();
         // Renamed, so that the server never finds it empty.
         let new = self.offset.with_extension("new");
         fs::write(&new, format!("{} {ppm} {now}", ahead.as_micros())).expect("written");
