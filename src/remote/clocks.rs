@@ -56,14 +56,14 @@ pub(super) struct Clocks {
 #[derive(Debug, Default)]
 struct Compared {
     /// The nodes that have replied lately. There is one sample in a second, so their number is bounded.
-    nodes: Vec<Node>,
+    nodes: Vec<NodeClock>,
     /// The number of findings in the last warning, and its time.
     warned: (usize, u64),
 }
 
 /// The drift of the clock of a node.
 #[derive(Debug)]
-struct Node {
+struct NodeClock {
     id: NodeId,
     /// The beginning of the current span.
     first: Sample,
@@ -143,14 +143,14 @@ impl Compared {
         self.nodes.retain(|node| node.latest.answered_at > since);
         match self.nodes.iter_mut().find(|node| node.id == id) {
             Some(node) => node.add(sample),
-            None => self.nodes.push(Node {
+            None => self.nodes.push(NodeClock {
                 id,
                 first: sample,
                 latest: sample,
                 spans: [Range(f64::NEG_INFINITY, f64::INFINITY); 3],
             }),
         }
-        self.nodes.iter().map(Node::drift).max_by_key(|drift| drift.abs()).unwrap_or(0)
+        self.nodes.iter().map(NodeClock::drift).max_by_key(|drift| drift.abs()).unwrap_or(0)
     }
 
     /// Returns whether a warning of these findings is due.
@@ -165,7 +165,7 @@ impl Compared {
     }
 }
 
-impl Node {
+impl NodeClock {
     /// Adds a sample. It ends the span if the range is narrow, or if it shows that the clock is not good enough for leases.
     fn add(&mut self, sample: Sample) {
         self.latest = sample;

@@ -211,7 +211,7 @@ async fn each_region_counts_its_own_instances() {
     let known = |limiters: &[Limiter]| -> Vec<u32> {
         limiters.iter().map(|limiter| limiter.status().instances.unwrap_or(0)).collect()
     };
-    until("each instance knows those of its region", || {
+    until("each instance knows the others of its region", || {
         known(&east) == [3; 3] && known(&west) == [2; 2]
     });
     assert_eq!(servers.home.keys().len(), 0, "none counts at home");
