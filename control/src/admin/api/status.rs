@@ -32,6 +32,7 @@ fn store(status: &Status) -> Value {
             || no_data("the store has not counted its instances"),
             Value::from,
         ),
+        "clock_drift_ppm": status.clock_drift_ppm,
         "latency_seconds": status.latency.map_or_else(
             || no_data("no request was sent to a store outside of this process"),
             |it| it.as_secs_f64().into(),
