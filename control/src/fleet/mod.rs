@@ -5,11 +5,11 @@ mod announcer;
 #[allow(clippy::module_inception, reason = "the type has the name of its module")]
 mod fleet;
 
-pub(crate) use self::{
-    announcement::{Announcement, Increase},
-    announcer::Announcer,
-};
 pub use self::{
     announcement::Units,
     fleet::{Fleet, Instance, PolicyUnits},
+};
+pub(crate) use self::{
+    announcement::{Announcement, Increase},
+    announcer::Announcer,
 };

@@ -19,10 +19,7 @@ use super::{
     entry::{Entries, Override, shown_key},
     known::{Known, note},
 };
-use crate::{
-    Fleet, Instance,
-    fleet::Announcer,
-};
+use crate::{Fleet, Instance, fleet::Announcer};
 
 /// The time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

@@ -4,6 +4,8 @@ mod args;
 mod client;
 mod commands;
 mod output;
+mod top;
+mod view;
 
 use std::{
     io::{Write, stderr},
