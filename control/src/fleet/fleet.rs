@@ -19,7 +19,7 @@ pub struct Fleet {
     /// The time of Redis.
     #[serde(with = "millis")]
     pub time: SystemTime,
-    /// The reason for which only this instance is known.
+    /// The reason for which the fleet is not complete: only this instance is known, or the others do not know it.
     pub error: Option<String>,
     /// The instances, the oldest first.
     pub instances: Vec<Instance>,

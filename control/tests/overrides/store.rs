@@ -11,8 +11,8 @@ use std::{
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use plimsoll::{Limiter, Policy, by::ClientIp};
 use plimsoll_control::{
-    AuditAction, AuditEntry, Fleet, KeyType, Offenders, Origin, OverrideError, OverrideKind, Overrides,
-    OverridesConfig, Registry,
+    AuditAction, AuditEntry, Fleet, KeyType, Offenders, Origin, OverrideError, OverrideKind,
+    Overrides, OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::Server;
 use tokio::{
@@ -616,5 +616,11 @@ async fn overrides_are_read_while_redis_refuses_writes() {
     while other.policy.quota().limit() != 7 {
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", other.overrides.status());
         sleep(Duration::from_millis(10)).await;
+    }
+    // Announcements are refused, and an instance says so.
+    let refused = "Redis has not taken the announcement of this instance";
+    while other.overrides.fleet().await.error.as_deref() != Some(refused) {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", other.overrides.fleet().await);
+        sleep(Duration::from_millis(100)).await;
     }
 }
