@@ -80,7 +80,7 @@ impl Instance {
 }
 
 impl Fleet {
-    /// Creates the sums over these instances, of which the one with the identifier `this` answers.
+    /// Creates the sums over these instances. The instance with the identifier `this` answers.
     pub(crate) fn new(this: &str, now_millis: u64, mut instances: Vec<Instance>) -> Self {
         let mut policies = BTreeMap::<String, Units>::new();
         for instance in &mut instances {
