@@ -436,7 +436,7 @@ fn request_of(request: Request<'_>) -> Option<RequestOf> {
     }
 }
 
-/// What was sent to the store.
+/// A call as it was sent to the store.
 pub(crate) struct SentCall {
     guarded: Guarded,
     /// `None` for a request that the fallback does not execute.
