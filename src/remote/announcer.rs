@@ -7,7 +7,7 @@
 use std::{
     slice,
     sync::{Arc, LazyLock, Weak, atomic::Ordering},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use tokio::time::{Instant, sleep};
@@ -17,7 +17,7 @@ use super::{
     guarded::{Guarded, Guards, deadline_in},
 };
 use crate::{
-    clock::{Timestamp, micros, wall_time},
+    clock::micros,
     decision::{Receipt, ReceiptLine, Source, StoreReply},
     policy::{Charge, Policy},
     quota::Quota,
@@ -41,11 +41,6 @@ const MAX_INSTANCES: u64 = 10_000;
 /// the first count is too low.
 const REMEMBERED: usize = 4;
 
-/// The largest offset between the clocks of the store and of this machine that causes no warning.
-const MAX_OFFSET_SECONDS: f64 = 1.0;
-/// The shortest time between two warnings.
-const WARNING_INTERVAL: Duration = Duration::from_secs(3_600);
-
 /// The policy of the units that stand for instances.
 static POLICY: LazyLock<Option<Policy>> = LazyLock::new(|| {
     let quota = Quota::concurrent(MAX_INSTANCES).expires(EXPIRY).ok()?;
@@ -67,8 +62,7 @@ impl Guarded {
 /// Announces the instance until the limiter ends.
 async fn announce(guards: Weak<Guards>, _is_announced: Option<RunningGuard>) {
     let Some(charge) = POLICY.as_ref().map(|policy| policy.charge("instances", 1)) else { return };
-    let mut announcer =
-        Announcer { guards, charge, held: None, counts: [0; REMEMBERED], warned: None };
+    let mut announcer = Announcer { guards, charge, held: None, counts: [0; REMEMBERED] };
     while announcer.announce().await.is_some() {
         sleep(INTERVAL + random::part_of(JITTER)).await;
     }
@@ -82,8 +76,6 @@ struct Announcer {
     held: Option<Receipt>,
     /// The last counts, the newest first.
     counts: [u32; REMEMBERED],
-    /// The time of the last warning of a clock that is off.
-    warned: Option<Instant>,
 }
 
 impl Announcer {
@@ -97,7 +89,7 @@ impl Announcer {
             self.remember_highest();
             return Some(());
         }
-        let asked = wall_time();
+        let asked_at = guarded.clocks.now();
         let request = Request::Force(slice::from_ref(&self.charge));
         let answer = guarded.call_store(request, deadline_in(Instant::now(), TIMEOUT));
         drop(guarded);
@@ -107,7 +99,7 @@ impl Announcer {
             self.remember_highest();
             return Some(());
         };
-        self.compare_clocks(asked, reply.time);
+        guarded.compare_clocks(&self.charge, asked_at, reply.time);
         self.count(&guarded, &reply);
         let Some(old) = self.hold(&reply) else { return Some(()) };
         let refund =
@@ -142,22 +134,6 @@ impl Announcer {
 
     fn highest(&self) -> u32 {
         self.counts.into_iter().fold(0, u32::max)
-    }
-
-    /// Reports by how much the clock of the store is ahead of the wall clock of this machine, or behind it. The clocks
-    /// agree if the store's time is between the request and the reply. No limit depends on the wall clock.
-    fn compare_clocks(&mut self, asked: SystemTime, time: Timestamp) {
-        let answered = wall_time();
-        let time = UNIX_EPOCH + Duration::from_micros(time.as_micros());
-        let ahead = time.duration_since(answered).unwrap_or_default().as_secs_f64();
-        let behind = asked.duration_since(time).unwrap_or_default().as_secs_f64();
-        let offset = ahead - behind;
-        telemetry::clocks_compared(offset);
-        let is_due = self.warned.is_none_or(|warned| warned.elapsed() >= WARNING_INTERVAL);
-        if offset.abs() > MAX_OFFSET_SECONDS && is_due {
-            self.warned = Some(Instant::now());
-            telemetry::clock_is_off(offset);
-        }
     }
 
     /// Keeps the unit of a reply, and returns the one before it.

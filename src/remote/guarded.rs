@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::{
     breaker::{Breakers, CallOutcome, NodePermit, Permits, SharedBreaker},
+    clocks::Clocks,
     deny_cache::{DenyCache, TrackedRequest},
     fallback::{Cause, Fallback},
     instances::Instances,
@@ -48,6 +49,7 @@ pub(super) struct Guards {
     pub(super) fallback: Option<Fallback>,
     pub(super) replay: BackgroundTask,
     pub(super) instances: Arc<Instances>,
+    pub(super) clocks: Clocks,
     pub(super) store_times: MovingAverage,
     pub(super) scheduling_delay: SchedulingDelay,
 }

@@ -12,10 +12,12 @@
 //! | fallback | `fallback/` |
 //! | probes and the replay | `recovery` |
 //! | the number of instances | `instances`, `announcer` |
+//! | the clocks of the store and of this machine | `clocks` |
 //! | leases, above the guarded store | `leases/` |
 
 mod announcer;
 mod breaker;
+mod clocks;
 mod config;
 mod deny_cache;
 mod fallback;

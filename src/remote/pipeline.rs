@@ -8,6 +8,7 @@ use std::{
 use super::{
     Resilience,
     breaker::Breakers,
+    clocks::Clocks,
     deny_cache::DenyCache,
     fallback::Fallback,
     guarded::{CheckProgress, Guarded, Guards, Origin, Progress},
@@ -67,6 +68,7 @@ impl Pipeline {
             fallback,
             replay: BackgroundTask::default(),
             instances,
+            clocks: Clocks::new(Arc::clone(&config.lease_clock)),
             store_times: MovingAverage::default(),
             scheduling_delay: traits.scheduling_delay.clone().unwrap_or_default(),
             traits,
@@ -163,8 +165,9 @@ impl Pipeline {
 
     /// Returns the status of the store and of what protects its callers.
     pub(crate) fn status(&self) -> Status {
+        let guards = &*self.guarded;
         let Guards { store, breakers, fallback, instances, store_times, scheduling_delay, .. } =
-            &*self.guarded;
+            guards;
         let mut status = store.status();
         if let Some(breakers) = breakers {
             status = breakers.add_to(status);
@@ -175,6 +178,9 @@ impl Pipeline {
             (status.leased_keys, status.leased_units) = leases.held();
         }
         status.instances = instances.counted().or(status.instances);
+        if !guards.traits.protects_itself {
+            status.clock_drift_ppm = guards.clocks.drift();
+        }
         status.memory = fallback.as_ref().map(Fallback::stats).or(status.memory);
         status
     }

@@ -52,6 +52,10 @@ pub struct Status {
     /// one. `None` until the store has counted, or if it [does not count](super::Traits::counts_instances). For an
     /// embedded store, the number is 1.
     pub instances: Option<u32>,
+    /// The drift of the store's clock in parts per million, as far as it is certain: microseconds that it gains in a second
+    /// of the clock of this process, or loses if the drift is negative. Above 500, this process does not
+    /// [lease](crate::Quota::leased). Of several nodes, the drift is the largest.
+    pub clock_drift_ppm: i64,
     /// The number of keys of which this process holds [leased](crate::Quota::leased) units. The limiter
     /// counts them, so a store has no setter for them.
     pub leased_keys: usize,

@@ -9,6 +9,7 @@
 //! | `plimsoll_store_errors_total` | counter | by `kind`: calls to remote stores that failed, including probes |
 //! | `plimsoll_open_breakers` | gauge | breakers that are open |
 //! | `plimsoll_clock_offset_seconds` | gauge | time by which the clock of the store is ahead of the clock of this machine |
+//! | `plimsoll_clock_drift_ppm` | gauge | microseconds that the clock of the store certainly gains in a second on the clock of this process |
 //! | `plimsoll_instances` | gauge | instances that share the store, as this one has counted them |
 //! | `plimsoll_fallback_total` | counter | checks that this process decided by itself, and charges beyond the limit that it made |
 //! | `plimsoll_deadline_missed_total` | counter | calls that the store did not answer by the deadline |
@@ -76,6 +77,11 @@ reports! { feature "metrics";
             Unit::Seconds,
             "Time by which the clock of the store is ahead of the clock of this machine."
         );
+        describe_gauge!(
+            "plimsoll_clock_drift_ppm",
+            Unit::Count,
+            "Microseconds that the clock of the store gains in a second on the clock of this process."
+        );
         describe_gauge!("plimsoll_instances", Unit::Count, "Instances that share the store.");
     }
 
@@ -108,9 +114,10 @@ reports! { feature "metrics";
         metrics::gauge!("plimsoll_open_breakers").increment(f64::from(opened));
     }
 
-    /// Sets the time by which the clock of the store is ahead.
-    pub(crate) fn clocks_compared(offset: f64) {
+    /// Sets the time in seconds by which the clock of the store is ahead, and its drift in parts per million.
+    pub(crate) fn clocks_compared(offset: f64, drift: i64) {
         metrics::gauge!("plimsoll_clock_offset_seconds").set(offset);
+        metrics::gauge!("plimsoll_clock_drift_ppm").set(drift as f64);
     }
 
     /// Sets the number of instances that share the store.

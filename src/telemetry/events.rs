@@ -128,11 +128,11 @@ reports! { feature "tracing";
         }
     }
 
-    /// Reports that the clock of the store is `offset` seconds ahead of the clock of this machine, or behind it if the
-    /// offset is negative.
-    pub(crate) fn clock_is_off(offset: f64) {
+    /// Reports that the clock of the store is `offset` seconds ahead of the clock of this machine, and gains `drift`
+    /// microseconds in a second. Negative numbers mean behind, and lost. `leases` is false if this process does not lease.
+    pub(crate) fn clocks_differ(offset: f64, drift: i64, leases: bool) {
         tracing::warn!(
-            target: "plimsoll", offset_seconds = offset,
+            target: "plimsoll", offset_seconds = offset, drift_ppm = drift, leases,
             "the clocks of the store and of this machine differ"
         );
     }

@@ -19,7 +19,7 @@ pub(crate) use self::{
         leases_refunded, paid_from_stock, scheduling_delayed, store_answered,
     },
     events::{
-        Announcement, breaker_changed, charge_without_peer, check_failed, clock_is_off,
+        Announcement, breaker_changed, charge_without_peer, check_failed, clocks_differ,
         record_decision, store_failed,
     },
     misuse::{FirstRequests, WatchedRoute, charged_twice, forwarded_ignored},

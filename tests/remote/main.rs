@@ -3,6 +3,7 @@
 mod backlog;
 mod blocks;
 mod breaker;
+mod clocks;
 mod delayed;
 mod deny_cache;
 mod deny_cache_differential;

@@ -7,7 +7,12 @@ use std::{
 
 use plimsoll::{Decision, Limiter, Policy, RedisStore, Resilience, redis::RedisConfig};
 use plimsoll_regions::{Regions, RegionsConfig};
-use plimsoll_testing::{algorithms, policy, proxy::Proxy, seed, servers::Server};
+use plimsoll_testing::{
+    algorithms, policy,
+    proxy::Proxy,
+    seed,
+    servers::{Server, until},
+};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
@@ -54,16 +59,18 @@ impl Servers {
 
     /// Connects an instance of a region, which reaches the home through `way`.
     async fn instance(&self, region: usize, way: &str) -> Limiter {
+        // A server that is late under the load of other tests must not bring in the fallback of the region,
+        // which may admit the share once more.
+        self.instance_with(region, way, Resilience::default().without_fallback()).await
+    }
+
+    async fn instance_with(&self, region: usize, way: &str, resilience: Resilience) -> Limiter {
         let local = RedisStore::connect(&self.regions[region].url()).await.expect("a server");
         let pool = RedisConfig::url(way).prefix("pool").lazy(true);
         let home = RedisStore::connect_with(pool).await.expect("lazy");
-        // A server that is late under the load of other tests must not bring in the fallback of the region,
-        // which may admit the share once more.
-        let config = RegionsConfig::new(2)
-            .share_percent(60)
-            .resilience(Resilience::default().without_fallback());
+        let config = RegionsConfig::new(2).share_percent(60).resilience(resilience.clone());
         let regions = Regions::new(local, home, config).expect("valid");
-        Limiter::with_resilience(regions, Resilience::default().without_fallback())
+        Limiter::with_resilience(regions, resilience)
     }
 }
 
@@ -174,6 +181,55 @@ async fn two_regions_over_real_servers_never_admit_more_than_the_limit() {
     }
     assert!(units[0].len() > 100 && units[1].len() > 100, "it makes progress");
     assert!(used_pool >= 2, "the first region spends more than its share");
+}
+
+/// Returns the units of a key that each limiter admits until it denies.
+async fn admitted(limiters: &[Limiter], policy: &Policy, key: &str) -> Vec<u64> {
+    let mut admitted = Vec::new();
+    for limiter in limiters {
+        let mut units = 0;
+        while limiter.check(policy.charge(key, 1)).await.expect("it falls back").is_allowed() {
+            units += 1;
+        }
+        admitted.push(units);
+    }
+    admitted
+}
+
+/// Three instances of one region, and two of the other one. The server of the first region is killed. Then each of its
+/// instances admits a third of the share, and the other region goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_region_counts_its_own_instances() {
+    let mut servers = Servers::start();
+    let home = servers.home.url();
+    let mut regions = [Vec::new(), Vec::new()];
+    for region in [0, 0, 0, 1, 1] {
+        let limiter = servers.instance_with(region, &home, Resilience::default()).await;
+        regions[region].push(limiter);
+    }
+    let [east, west] = regions;
+    let known = |limiters: &[Limiter]| -> Vec<u32> {
+        limiters.iter().map(|limiter| limiter.status().instances.unwrap_or(0)).collect()
+    };
+    until("each instance knows the others of its region", || {
+        known(&east) == [3; 3] && known(&west) == [2; 2]
+    });
+    assert_eq!(servers.home.keys().len(), 0, "none counts at home");
+
+    // A limit of 100: a share of 30 for each region, and a pool of 40.
+    let api = policy("api", "100/h");
+    servers.regions[0].kill();
+    // On a busy machine a reply was late, and a unit is counted twice.
+    let parts =
+        |counts: &[u32]| counts.iter().map(|count| 30 / u64::from(*count)).collect::<Vec<_>>();
+    assert_eq!(admitted(&east, &api, "alice").await, parts(&known(&east)));
+    assert_eq!(admitted(&west, &api, "alice").await, [70, 0]);
+    // However long an outage is, the number does not become smaller.
+    sleep(Duration::from_secs(8)).await;
+    let (in_east, in_west) = (known(&east), known(&west));
+    assert!(in_east.iter().all(|count| (3..=5).contains(count)), "{in_east:?}");
+    assert!(in_west.iter().all(|count| (2..=4).contains(count)), "{in_west:?}");
+    assert_eq!(admitted(&east, &api, "bob").await, parts(&in_east));
 }
 
 /// The recipe that is found in many places: a limiter of 70% of the limit in each region, and the whole

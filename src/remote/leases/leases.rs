@@ -97,13 +97,13 @@ impl Leases {
         mem::take(&mut *renewals)
     }
 
-    /// Starts the task of a renewal. Without a runtime, or after the close, the renewal is dropped,
+    /// Starts the task of a renewal. Without a runtime, after the close, or while the clocks drift, the renewal is dropped,
     /// which ends it.
     fn start(&self, renewal: NewRenewal) {
         let renewal = Renewal::new(&self.stocks, renewal);
         let Some(runtime) = runtime_with_timer() else { return };
         let mut renewals = self.renewals.lock();
-        if !self.stocks.is_closed() {
+        if !self.stocks.is_closed() && self.stocks.guarded.clocks.allow_leases() {
             self.start_keeper();
             while renewals.try_join_next().is_some() {}
             renewals.spawn_on(renewal.run(), &runtime);

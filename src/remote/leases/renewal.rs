@@ -12,7 +12,7 @@ use super::{
     table::NewRenewal,
 };
 use crate::{
-    decision::{ReceiptLine, StoreReply, Verdict},
+    decision::{ReceiptLine, Source, StoreReply, Verdict},
     error::Error,
     policy::Charge,
     store::Request,
@@ -74,6 +74,9 @@ impl Renewal {
     fn end(&mut self, reply: Option<Result<StoreReply, Error>>) {
         let Some(request) = self.request.take() else { return };
         let reply = reply.and_then(Result::ok);
+        if let Some(reply) = reply.as_ref().filter(|reply| reply.source == Source::Shared) {
+            self.stocks.guarded.compare_clocks(&self.charge, request.sent_at, reply.time);
+        }
         let charge_reply =
             reply.as_ref().and_then(|reply| Some((reply.time, *reply.charges.first()?)));
         let leftovers = self.stocks.with_stock(self.fingerprint, |entry| match charge_reply {

@@ -199,6 +199,13 @@ impl Stock {
         }
     }
 
+    /// Returns the request for no more than an equal part of the budget, or the cost of the check. So an instance whose
+    /// demand exceeds the budget leaves units to the others.
+    pub(crate) fn shared(&self, request: RenewalRequest, instances: u32) -> RenewalRequest {
+        let share = self.capacity / u64::from(instances.max(1));
+        RenewalRequest { max: request.max.min(share).max(request.cost), ..request }
+    }
+
     /// Begins the lease of a renewal at `now`, which is read before the request is sent. Returns `false`
     /// if the renewal is no longer the one in flight, and is not to be sent.
     ///

@@ -127,7 +127,10 @@ impl Stocks {
         }
         let unpaid_cost = if taken.is_some() { 0 } else { cost };
         let request = entry.stock.next_renewal(*now, round_trip, unpaid_cost);
-        let renewal = request.map(|request| Box::new(entry.begin_renewal(request)));
+        let renewal = request.map(|request| {
+            let request = entry.stock.shared(request, self.guarded.instances.shares());
+            Box::new(entry.begin_renewal(request))
+        });
         if let Some(taken) = taken {
             reply.time = reply.time.max(entry.stock.time(*now));
             reply.charges.push(ChargeReply {
@@ -176,6 +179,9 @@ impl Stocks {
             return check;
         }
         let time = reply.time;
+        if let [charge] = &charges[..] {
+            self.guarded.compare_clocks(charge, asked_at, time);
+        }
         for (charge, reply) in charges.iter().zip(&mut reply.charges) {
             self.with_stock_of(charge, |entry| {
                 if entry.stock.quota() != charge.quota() {

@@ -136,6 +136,7 @@ impl Fleet<'_> {
         let now = self.local(number);
         let process = &mut self.processes[number];
         if let Some(ask) = process.stock.next_renewal(now, process.round_trip, cost) {
+            let ask = process.stock.shared(ask, self.plan.instances);
             self.starts(number, ask);
         }
     }

@@ -126,7 +126,7 @@ pub(super) fn plan(seed: u64, algorithm: Algorithm, mutant: Option<Mutant>) -> P
             },
         }
     });
-    let processes = processes.collect();
+    let processes: Vec<_> = processes.collect();
     let slow = lease * 1000 / 8;
     let faults = Faults {
         lost: random.one(&[0, 5, 100]),
@@ -142,6 +142,7 @@ pub(super) fn plan(seed: u64, algorithm: Algorithm, mutant: Option<Mutant>) -> P
         change,
         start,
         end,
+        instances: [1, processes.len() as u32][seed as usize % 2],
         processes,
         max_cost: if is_ambush { 1 } else { random.one(&[1, 1, 3]) },
         way: random.one(&[(100, 1_000), (100, 1_000), (slow / 4, slow)]),

@@ -85,6 +85,8 @@ pub(super) struct Plan {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) processes: Vec<ProcessPlan>,
+    /// The number of instances that each process knows.
+    pub(super) instances: u32,
     pub(super) max_cost: u64,
     /// The shortest and the longest way to the store or back, in microseconds.
     pub(super) way: (u64, u64),

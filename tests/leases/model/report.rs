@@ -75,6 +75,7 @@ fn run(setting: Setting) -> Figures {
         start,
         end,
         processes: vec![process; processes as usize],
+        instances: processes as u32,
         max_cost: 1,
         way: (450, 550),
         faults,

@@ -24,6 +24,8 @@ struct Setting {
     /// The demand of all processes in relation to the limit.
     load: f64,
     leases: bool,
+    /// The number of instances that each process knows.
+    instances: u32,
     /// The number of windows that are measured.
     windows: u64,
 }
@@ -71,6 +73,7 @@ fn run(setting: &Setting) -> Figures {
         start,
         end,
         processes: processes.collect(),
+        instances: setting.instances,
         max_cost: 1,
         way: (450, 550),
         faults: Faults::default(),
@@ -130,7 +133,9 @@ fn row(quota: Quota, holders: usize, is_zipf: bool) -> UtilisationRow {
         _ => 5,
     };
     let shares = shares(holders, is_zipf);
-    let setting = |load, leases| Setting { quota, shares: shares.clone(), load, leases, windows };
+    let instances = holders as u32;
+    let setting =
+        |load, leases| Setting { quota, shares: shares.clone(), load, leases, instances, windows };
     let saturated = |leases| setting(1.5, leases);
     UtilisationRow {
         saturated: (
@@ -193,12 +198,20 @@ fn tables() {
         let text = format!("1000/s {algorithm}");
         print(&text, quota(&text, 100), 10, false);
     }
+    println!();
+    fairness_table();
     println!("\n| processes of demand 1, 2, 4 and 8 | leased | direct |\n|---|---|---|");
     for load in [1.5, 4.0] {
         let shares: Vec<f64> = [1.0, 2.0, 4.0, 8.0].map(|weight| weight / 15.0).to_vec();
         let (quota, shares) = (quota("1000/s", 100), shares.clone());
-        let setting =
-            |leases| Setting { quota, shares: shares.clone(), load, leases, windows: 100 };
+        let setting = |leases| Setting {
+            quota,
+            shares: shares.clone(),
+            load,
+            leases,
+            instances: 4,
+            windows: 100,
+        };
         let text = |figures: Figures| {
             let sum: f64 = figures.units.iter().sum();
             let parts = figures.units.iter().map(|units| format!("{:.1}%", 100.0 * units / sum));
@@ -214,8 +227,14 @@ fn tables() {
 
 /// Returns the figures of ten processes that lease, and of ten that do not, under the same demand.
 fn ten(quota: &Quota, is_zipf: bool, load: f64) -> (Figures, Figures) {
-    let setting =
-        |leases| Setting { quota: *quota, shares: shares(10, is_zipf), load, leases, windows: 10 };
+    let setting = |leases| Setting {
+        quota: *quota,
+        shares: shares(10, is_zipf),
+        load,
+        leases,
+        instances: 10,
+        windows: 10,
+    };
     (run(&setting(true)), run(&setting(false)))
 }
 
@@ -236,7 +255,8 @@ fn a_saturated_limit_is_used_as_well_as_without_leases() {
             let quota = quota(text, leases[0]);
             let admitted = |leases| {
                 let shares = shares(holders, false);
-                run(&Setting { quota, shares, load: 1.5, leases, windows: 2 }).admitted
+                let instances = holders as u32;
+                run(&Setting { quota, shares, load: 1.5, leases, instances, windows: 2 }).admitted
             };
             let part = admitted(true) / admitted(false);
             assert!(part >= 0.95, "{quota}, {holders} processes: {part}");
@@ -253,9 +273,74 @@ fn nine_tenths_of_a_limit_are_denied_no_more_than_without_leases() {
         let quota = quota(text, lease);
         let denied = |leases| {
             let shares = shares(holders, false);
-            run(&Setting { quota, shares, load: 0.9, leases, windows: 30 }).denied_percent()
+            let instances = holders as u32;
+            run(&Setting { quota, shares, load: 0.9, leases, instances, windows: 30 })
+                .denied_percent()
         };
         let (ours, direct) = (denied(true), denied(false));
         assert!(ours <= direct + 0.1, "{quota}, {holders} processes: {ours}% and {direct}%");
+    }
+}
+
+/// The fairness of a run among processes with the same demand.
+#[derive(Debug)]
+struct Fairness {
+    /// Jain's index: 1 if all have the same number of units, and `1 / n` if one of `n` has them all.
+    jain: f64,
+    /// The units of the luckiest and of the unluckiest process, in relation to an equal part.
+    most: f64,
+    least: f64,
+    calls: f64,
+}
+
+/// Measures the fairness over four windows.
+fn fairness(quota: &Quota, holders: usize, load: f64, leases: bool, instances: u32) -> Fairness {
+    let shares = shares(holders, false);
+    let figures = run(&Setting { quota: *quota, shares, load, leases, instances, windows: 4 });
+    let units = figures.units;
+    let sum: f64 = units.iter().sum();
+    let squares: f64 = units.iter().map(|units| units * units).sum();
+    let part = sum / holders as f64;
+    Fairness {
+        jain: sum * sum / (holders as f64 * squares),
+        most: units.iter().copied().fold(0.0, f64::max) / part,
+        least: units.iter().copied().fold(f64::MAX, f64::min) / part,
+        calls: figures.calls,
+    }
+}
+
+fn fairness_table() {
+    println!("| quota | processes | demand | no bound | by the count of instances | no leases |");
+    println!("|---|---|---|---|---|---|");
+    for algorithm in each(60, 1_000) {
+        let quota = quota(&format!("1000/s {algorithm}"), 100);
+        for holders in [8, 50] {
+            for load in [1.5, 20.0, 100.0] {
+                let count = holders as u32;
+                let figures = [(true, 1), (true, count), (false, 1)].map(|(leases, instances)| {
+                    let Fairness { jain, most, least, calls } =
+                        fairness(&quota, holders, load, leases, instances);
+                    format!("{jain:.3}, {most:.2} to {least:.2}, {calls:.0} calls/s")
+                });
+                println!("| `{quota}` | {holders} | {load} | {} |", figures.join(" | "));
+            }
+        }
+    }
+}
+
+/// A demand of a hundred times the limit. Without a bound, the first processes of a period take it as a whole.
+#[test]
+fn no_process_takes_a_whole_budget() {
+    let quota = quota("100/s fixed-window", 100);
+    let bounded = fairness(&quota, 8, 100.0, true, 8);
+    assert!(bounded.jain > 0.95 && bounded.least > 0.6, "{bounded:?}");
+    let unbounded = fairness(&quota, 8, 100.0, true, 1);
+    assert!(unbounded.jain < 0.6, "the count has no effect: {unbounded:?}");
+    for algorithm in each(60, 1_000) {
+        let quota = self::quota(&format!("1000/s {algorithm}"), 100);
+        for load in [1.5, 100.0] {
+            let bounded = fairness(&quota, 8, load, true, 8);
+            assert!(bounded.jain > 0.9, "{quota}, {load}: {bounded:?}");
+        }
     }
 }

@@ -1,11 +1,11 @@
-//! The store, its breaker, leases and memory.
+//! The store, its breaker, leases and memory, and the instances of the service.
 
 use axum::{Json, extract::State};
 use plimsoll::store::{BreakerStatus, MemoryStats, Status};
 use serde_json::{Value, json};
 
 use super::lookup::seconds;
-use crate::{Config, OverridesStatus, admin::config::Admin};
+use crate::{Config, Fleet, OverridesStatus, admin::config::Admin};
 
 /// Returns the status of this process and its store.
 pub(in crate::admin) async fn status(State(admin): State<Admin>) -> Json<Value> {
@@ -21,6 +21,11 @@ pub(in crate::admin) async fn status(State(admin): State<Admin>) -> Json<Value> 
     }))
 }
 
+/// Returns the instances that announce themselves, and the units that they admit and deny together.
+pub(in crate::admin) async fn fleet(State(admin): State<Admin>) -> Json<Fleet> {
+    Json(admin.overrides.fleet().await)
+}
+
 fn store(status: &Status) -> Value {
     json!({
         "breaker": status.breaker.map_or_else(
@@ -32,6 +37,7 @@ fn store(status: &Status) -> Value {
             || no_data("the store has not counted its instances"),
             Value::from,
         ),
+        "clock_drift_ppm": status.clock_drift_ppm,
         "latency_seconds": status.latency.map_or_else(
             || no_data("no request was sent to a store outside of this process"),
             |it| it.as_secs_f64().into(),

@@ -30,6 +30,7 @@ function ofStore(it, suffix) {
     [`Response time${suffix}`, ms(it.latency_seconds)],
     [`Scheduling delay${suffix}`, ms(it.scheduling_delay_seconds)],
   ];
+  if (it.clock_drift_ppm) list.push([`Clock drift${suffix}`, `${count(it.clock_drift_ppm)} µs a second`]);
   if (it.not_ready) list.push([`Not ready${suffix}`, it.not_ready]);
   return list;
 }

@@ -5,6 +5,8 @@ mod client;
 mod commands;
 mod output;
 mod replay;
+mod top;
+mod view;
 
 use std::{
     io::{Write, stderr},

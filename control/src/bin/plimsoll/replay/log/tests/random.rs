@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::UNIX_EPOCH};
 
+use plimsoll_testing::seed::property;
 use proptest::{collection::vec, option, prelude::*};
 use serde_json::Value;
 
@@ -101,39 +102,55 @@ fn write(format: &str, it: &Seen) -> String {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
-
-    #[test]
-    fn requests_are_read_as_they_were_written(requests in vec(request(), 1..40)) {
-        let folder = Folder::new();
-        for format in ["combined", "envoy", "alb", "json", "caddy", "csv"] {
-            let header = if format == "csv" { "time,ip,method,path,status,bytes,host\n" } else { "" };
-            let lines: Vec<_> = requests.iter().map(|it| write(format, it)).collect();
-            let path = folder.write(format, format!("{header}{}\n", lines.join("\n")));
-            let reorder = std::time::Duration::from_secs(5_000_000_000);
-            let (seen, logs) = read(&[path], &ReadOptions { reorder, ..ReadOptions::default() });
-            let mut expected = requests.clone();
-            expected.sort_by_key(|it| it.at);
-            if format == "envoy" {
-                expected.iter_mut().for_each(|it| it.status = it.status.or(Some(0)));
+#[test]
+fn requests_are_read_as_they_were_written() {
+    property(
+        "random requests",
+        ProptestConfig::with_cases(60),
+        vec(request(), 1..40),
+        |requests| {
+            let folder = Folder::new();
+            for format in ["combined", "envoy", "alb", "json", "caddy", "csv"] {
+                let header =
+                    if format == "csv" { "time,ip,method,path,status,bytes,host\n" } else { "" };
+                let lines: Vec<_> = requests.iter().map(|it| write(format, it)).collect();
+                let path = folder.write(format, format!("{header}{}\n", lines.join("\n")));
+                let reorder = std::time::Duration::from_secs(5_000_000_000);
+                let (seen, logs) =
+                    read(&[path], &ReadOptions { reorder, ..ReadOptions::default() });
+                let mut expected = requests.clone();
+                expected.sort_by_key(|it| it.at);
+                if format == "envoy" {
+                    expected.iter_mut().for_each(|it| it.status = it.status.or(Some(0)));
+                }
+                prop_assert_eq!(seen, expected, "{} {:?}", format, logs.skipped());
             }
-            prop_assert_eq!(seen, expected, "{} {:?}", format, logs.skipped());
-        }
-    }
+            Ok(())
+        },
+    );
+}
 
-    /// The stream of several files is the sorted list of their requests, however they are dealt.
-    #[test]
-    fn files_are_merged_into_the_order_of_time(
-        times in vec((0_u64..20_000, 0_usize..4), 1..300), window in 0_u64..5,
-    ) {
+/// The stream of several files is the sorted list of their requests, however they are dealt.
+#[test]
+fn files_are_merged_into_the_order_of_time() {
+    let cases = (vec((0_u64..3_000, 0_usize..4), 1..300), 0_u64..5);
+    property("random merges", ProptestConfig::with_cases(60), cases, |(jitters, window)| {
         let folder = Folder::new();
+        let steps = jitters.iter().enumerate();
+        let times: Vec<_> =
+            steps.map(|(step, (jitter, file))| (step as u64 * 20 + jitter, *file)).collect();
         let mut files = vec![String::new(); 4];
         for (number, (at, file)) in times.iter().enumerate() {
-            files[*file].push_str(&format!("{{\"ts\":{},\"path\":\"/{number}\"}}\n", 1_700_000_000_000 + at));
+            files[*file].push_str(&format!(
+                "{{\"ts\":{},\"path\":\"/{number}\"}}\n",
+                1_700_000_000_000 + at
+            ));
         }
-        let paths: Vec<_> = files.iter().enumerate()
-            .map(|(number, text)| folder.write(&number.to_string(), text)).collect();
+        let paths: Vec<_> = files
+            .iter()
+            .enumerate()
+            .map(|(number, text)| folder.write(&number.to_string(), text))
+            .collect();
         let reorder = std::time::Duration::from_secs(window);
         let (seen, logs) = read(&paths, &ReadOptions { reorder, ..ReadOptions::default() });
         prop_assert!(seen.is_sorted_by_key(|it| it.at));
@@ -149,12 +166,15 @@ proptest! {
         // Whatever steps back by less than the window is sorted.
         let step = logs.disorder().largest_step;
         prop_assert!(step > reorder || moved == 0, "{:?}", logs.disorder());
-    }
+        Ok(())
+    });
+}
 
-    #[test]
-    fn any_json_object_has_the_fields_that_another_parser_finds(
-        fields in proptest::collection::btree_map("[a-z\"\\\\é.]{1,6}", json_value(), 0..8), bytes in vec(any::<u8>(), 0..6),
-    ) {
+#[test]
+fn any_json_object_has_the_fields_that_another_parser_finds() {
+    let fields = proptest::collection::btree_map("[a-z\"\\\\é.]{1,6}", json_value(), 0..8);
+    let cases = (fields, vec(any::<u8>(), 0..6));
+    property("random JSON", ProptestConfig::with_cases(200), cases, |(fields, bytes)| {
         let mut object: serde_json::Map<String, Value> = fields.into_iter().collect();
         object.insert("ts".into(), 1_741_944_413.into());
         let mut expected = BTreeMap::new();
@@ -174,9 +194,14 @@ proptest! {
             line[at] = byte;
         }
         let folder = Folder::new();
-        let path = folder.write("log", [&line[..], b"\n{\"ts\":1741944413,\"ip\":\"192.0.2.1\"}"].concat());
-        read(&[path], &ReadOptions { format: Some("json".parse().unwrap()), ..ReadOptions::default() });
-    }
+        let path = folder
+            .write("log", [&line[..], b"\n{\"ts\":1741944413,\"ip\":\"192.0.2.1\"}"].concat());
+        read(
+            &[path],
+            &ReadOptions { format: Some("json".parse().unwrap()), ..ReadOptions::default() },
+        );
+        Ok(())
+    });
 }
 
 fn json_value() -> impl Strategy<Value = Value> {
