@@ -272,8 +272,7 @@ async fn short_logs() {
     let one = ("count", 1);
     keys.bound(&SHORT_LOG, &[("count", 0)], &[one, ("known", NOW - 1)]).await;
     keys.bound(&SHORT_LOG, &[("count", 3)], &[("length", 434), ("count", 2)]).await;
-    keys.bound(&SHORT_LOG, &[("length", 34)], &[("length", 34), one, ("known", NOW - 1)])
-        .await;
+    keys.bound(&SHORT_LOG, &[("length", 34)], &[("length", 34), one, ("known", NOW - 1)]).await;
     for length in [4, 14, 24, 36, 43] {
         keys.bound(&SHORT_LOG, &[("length", length), one], &[]).await;
     }
