@@ -225,6 +225,26 @@ async fn a_log_lives_as_long_as_its_first_charge_after_a_block() {
     let after = peek.outcomes().next().expect("an outcome").standing().reset_after.as_millis();
     let is_over = before.elapsed() >= Duration::from_secs(2);
     assert!(is_over || lives as i128 >= after as i128, "{lives} of {after} ms");
+    // The header of the block has gone, and no part of the log was written over it.
+    let length: usize = server.ask("STRLEN plim:{=alice}:p:l4");
+    assert!(is_over || length % 80 == 238 % 80, "{length} bytes");
+}
+
+/// A charge of a short log under a longer window is written in the place of the log, and renews the expiry.
+#[tokio::test]
+async fn a_short_log_lives_as_long_as_its_longer_window() {
+    let server = Server::start();
+    let limiter = limiter(&server).await;
+    let policy = policy("p", "10/5s");
+    for _ in 0..3 {
+        let _ = limiter.check(policy.charge("alice", 1)).await.expect("a decision");
+    }
+    policy.set_quota("10/1h".parse().expect("a quota"));
+    tokio::time::sleep(Duration::from_millis(5_100)).await;
+    // The earlier records have left under their own window, so the log has places for the new one.
+    let _ = limiter.check(policy.charge("alice", 1)).await.expect("a decision");
+    let lives: i64 = server.ask("PTTL plim:{=alice}:p:l4");
+    assert!(lives >= 3_590_000, "{lives} ms");
 }
 
 /// The first charge after a block removes its header: the state is the same as if the key had never been
