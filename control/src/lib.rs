@@ -24,8 +24,8 @@ mod written;
 
 pub use self::{
     config::{
-        Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, Format, StoreConfig,
-        StoreKind, Watch,
+        Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, ExplainedRule,
+        Explanation, Format, StoreConfig, StoreKind, Watch,
     },
     key_type::{KeyType, KeyTypeError},
     offenders::{Offender, OffenderOrder, Offenders},

@@ -1,7 +1,9 @@
-//! The command line, over the admin page of a running service.
+//! The command line, over the admin page of a running service or the store of a limits file.
 
 mod environment;
+mod explain;
 mod typed;
+mod units;
 
 use std::{
     env, fs,
@@ -41,7 +43,7 @@ struct Service {
     offenders: Offenders,
     target: Vec<String>,
     folder: PathBuf,
-    _server: Server,
+    server: Server,
 }
 
 impl Service {
@@ -69,7 +71,7 @@ impl Service {
         tokio::spawn(async move { axum::serve(listener, app).await.expect("served") });
         let base = format!("http://{address}/admin/");
         let target = ["--admin", &base, "--token", TOKEN].map(str::to_owned).to_vec();
-        Self { limiter, config, offenders, target, folder, _server: server }
+        Self { limiter, config, offenders, target, folder, server }
     }
 
     /// Spends units of a key under the policy `demo`. Returns how many were admitted.
@@ -401,7 +403,9 @@ async fn output_that_no_program_reads_is_no_error() {
 fn plimsoll(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.args(arguments);
-    command.env_remove("PLIMSOLL_ADMIN_URL").env_remove("PLIMSOLL_ADMIN_TOKEN");
+    for (name, _) in env::vars().filter(|(name, _)| name.starts_with("PLIMSOLL_")) {
+        command.env_remove(name);
+    }
     command
 }
 

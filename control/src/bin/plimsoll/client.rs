@@ -8,6 +8,8 @@ use ureq::tls::{RootCerts, TlsConfig};
 
 use crate::{args::Target, output::printable};
 
+/// The admin page of a `plimsoll-server` on this machine.
+const DEFAULT_ADMIN: &str = "http://127.0.0.1:6070/";
 /// The time for one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest answer, in bytes.
@@ -36,7 +38,7 @@ impl Client {
         if HeaderValue::from_str(&token).is_err() {
             return Err(Failure::new("the token has a line break or another control character"));
         }
-        let base = base_of(&target.admin)?;
+        let base = base_of(target.admin.as_deref().unwrap_or(DEFAULT_ADMIN))?;
         // The certificates of the machine, which may include a company's own.
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
         let config = ureq::Agent::config_builder().tls_config(tls).timeout_global(Some(TIMEOUT));

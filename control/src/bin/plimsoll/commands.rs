@@ -16,13 +16,18 @@ use serde_json::{Value, json};
 use crate::{
     args::{By, Cli, Command, KeyOfPolicies, NewLimit, OverrideArgs},
     client::{Client, Failure},
-    output,
+    explain, output,
 };
 
 /// Runs a command, and prints what it has found or changed.
 pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
-    if let Command::CheckConfig { file } = &cli.command {
-        return check_config(file, cli.json);
+    match cli.command {
+        Command::CheckConfig { file } => return check_config(&file, cli.json),
+        Command::Explain(args) => {
+            let (value, text) = explain::run(args, cli.target)?;
+            return print(&if cli.json { output::json(&value) } else { text });
+        }
+        _ => {}
     }
     let client = &Client::new(cli.target)?;
     let (value, text) = match cli.command {
@@ -55,14 +60,18 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
             let table = output::audit(&entries);
             (entries, table)
         }
-        Command::CheckConfig { .. } | Command::Completions { .. } => {
-            unreachable!("these need no connection, or were run above")
+        Command::CheckConfig { .. }
+        | Command::Explain(_)
+        | Command::Check { .. }
+        | Command::Run(_)
+        | Command::Completions { .. } => {
+            unreachable!("these are not about the admin page, or were run above")
         }
     };
     print(&if cli.json { output::json(&value) } else { text })
 }
 
-fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     output::print(text).map_err(Failure::of_output)
 }
 
@@ -251,6 +260,6 @@ fn set(body: &mut Value, field: &str, value: Option<impl Into<Value>>) {
     }
 }
 
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
