@@ -1,4 +1,4 @@
--- The overrides of a service, and their audit log.
+-- The overrides of a service, their audit log, and the instances that follow them.
 --
 -- KEYS[1]  a hash. A field that names a policy, or a policy and a key, is an override, as JSON. There are two
 --          other fields:
@@ -6,28 +6,61 @@
 --            :epoch    the version of the first change: another one after a loss of all data
 -- KEYS[2]  a stream: the audit log
 -- KEYS[3]  exists if this change was made: a change is sent again if its reply was lost
--- ARGV[1]  poll | audit | change | note
--- ARGV[2]  the time to live of the hash and the stream in milliseconds. Each poll renews it when a tenth has
---          passed
+-- KEYS[4]  a sorted set: the instances, by the time of their last announcement in milliseconds
+-- KEYS[5]  a hash: the announcement of each instance
+-- ARGV[1]  poll | audit | instances | change | note
+-- ARGV[2]  the time to live of the overrides and the audit log in milliseconds. Each poll renews it when a tenth has
+--          passed. The other two keys expire with the last announcement
 
 local entries, audit, made, ttl = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[2])
+local seen, announcements = KEYS[4], KEYS[5]
 local version = redis.call('HGET', entries, ':version') or '0'
 
 -- The time for which a change is known to be made, in milliseconds.
 local MADE_TTL = 60000
 
--- poll <known version> : the time in microseconds, the version and the epoch, and all fields if the version is
--- another one
+-- Returns the time in microseconds.
+local function clock()
+    local time = redis.call('TIME')
+    return time[1] * 1000000 + time[2]
+end
+
+-- Removes the instances whose last announcement has expired, at most 100 of them.
+local function forget(now_millis, expiry)
+    local ended = redis.call('ZRANGEBYSCORE', seen, '-inf', now_millis - expiry, 'LIMIT', 0, 100)
+    if #ended > 0 then
+        redis.call('ZREM', seen, unpack(ended))
+        redis.call('HDEL', announcements, unpack(ended))
+    end
+end
+
+-- poll <known version> <instance> <announcement> <its expiry in milliseconds> <maximum of instances> : the time in
+-- microseconds, the version and the epoch, and all fields if the version is another one
 if ARGV[1] == 'poll' then
     if version ~= '0' and redis.call('PTTL', entries) < ttl * 0.9 then
         redis.call('PEXPIRE', entries, ttl)
         redis.call('PEXPIRE', audit, ttl)
     end
-    local time = redis.call('TIME')
-    local now = time[1] * 1000000 + time[2]
+    local now = clock()
+    local now_millis, id, expiry = math.floor(now / 1000), ARGV[4], tonumber(ARGV[6])
+    forget(now_millis, expiry)
+    if redis.call('ZCARD', seen) < tonumber(ARGV[7]) or redis.call('ZSCORE', seen, id) then
+        redis.call('ZADD', seen, now_millis, id)
+        redis.call('HSET', announcements, id, ARGV[5])
+        redis.call('PEXPIRE', seen, expiry)
+        redis.call('PEXPIRE', announcements, expiry)
+    end
     local epoch = redis.call('HGET', entries, ':epoch') or '0'
     local changed = version ~= ARGV[3] and redis.call('HGETALL', entries)
     return {now, version, epoch, changed}
+end
+
+-- instances <expiry> : the time in milliseconds, the instances with the time of their last announcement, and the
+-- announcements
+if ARGV[1] == 'instances' then
+    local now_millis = math.floor(clock() / 1000)
+    forget(now_millis, tonumber(ARGV[3]))
+    return {now_millis, redis.call('ZRANGE', seen, 0, -1, 'WITHSCORES'), redis.call('HGETALL', announcements)}
 end
 
 -- audit <count> : the newest entries

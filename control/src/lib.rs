@@ -12,6 +12,7 @@ mod config;
 pub mod document {
     pub use crate::config::document::{At, Mistake, nearest, read};
 }
+mod fleet;
 pub mod guide;
 mod key_type;
 mod offenders;
@@ -27,6 +28,7 @@ pub use self::{
         Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, ExplainedRule,
         Explanation, Format, StoreConfig, StoreKind, Watch,
     },
+    fleet::{Fleet, Instance, PolicyUnits, Units},
     key_type::{KeyType, KeyTypeError},
     offenders::{Offender, OffenderOrder, Offenders},
     overrides::{

@@ -36,7 +36,7 @@ const WRITE: &str = "Bearer write-token";
 const READ: &str = "Bearer read-token";
 
 /// All paths of the API, with the methods that they know.
-const ROUTES: [(&str, &[&str]); 10] = [
+const ROUTES: [(&str, &[&str]); 11] = [
     ("policies", &["GET"]),
     ("keys?key=alice", &["GET"]),
     ("overrides", &["GET", "PUT", "DELETE"]),
@@ -46,6 +46,7 @@ const ROUTES: [(&str, &[&str]); 10] = [
     ("offenders?policy=demo", &["GET"]),
     ("audit", &["GET"]),
     ("status", &["GET"]),
+    ("fleet", &["GET"]),
     ("trials", &["GET"]),
 ];
 

@@ -7,6 +7,7 @@ use std::{
     process::{Command, Stdio},
     sync::OnceLock,
     thread,
+    time::{Duration, Instant},
 };
 
 use plimsoll_testing::{
@@ -140,6 +141,135 @@ fn the_redis_of_a_file_keeps_the_overrides_too() {
     let raise = json!({ "policy": "api", "quota": "9/h", "reason": "a launch" });
     assert_eq!(change(&shop, "PUT", "/admin/api/overrides", &raise).status, 200);
     assert!(server.keys().contains(&b"shop:{overrides}:entries".to_vec()));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// Asks for the instances of the service until they are as expected.
+fn fleet_when(shop: &Example, what: &str, is_expected: impl Fn(&Value) -> bool) -> Value {
+    let start = now();
+    loop {
+        let fleet = get(shop, "/admin/api/fleet");
+        if is_expected(&fleet) {
+            return fleet;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}: {fleet:#}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "processes take their own time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Returns the units of the policy `demo` that the fleet has admitted and denied.
+fn demo(fleet: &Value) -> (u64, u64) {
+    let policies = fleet["policies"].as_array().unwrap();
+    let demo = policies.iter().find(|it| it["policy"] == "demo");
+    demo.map_or((0, 0), |it| (it["admitted"].as_u64().unwrap(), it["denied"].as_u64().unwrap()))
+}
+
+fn ids(fleet: &Value) -> Vec<String> {
+    let instances = fleet["instances"].as_array().unwrap().iter();
+    instances.map(|it| it["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Each instance shows all instances, and the sums of what they have admitted and denied. One that is killed disappears.
+#[test]
+fn each_instance_shows_the_counts_of_the_whole_fleet() {
+    let mut server = Server::start();
+    // The machine may be busy.
+    let rule = "rules = [{ policy = 'demo', key = { header = 'x-api-key' }, only = ['/'] }]";
+    let text = format!("resilience.deadline = '10s'\npolicies.demo = '5/h'\n{rule}");
+    let (_, folder) = with_file(&text);
+    let start = || {
+        let mut program = program();
+        program.env("CONFIG", folder.join("limits.toml"));
+        program.env("REDIS_URL", server.url()).env("ADMIN_TOKEN", "s3cret");
+        example::start_program(&mut program)
+    };
+    let mut shops = vec![start(), start(), start()];
+    // Each has admitted 5 units of its key, and denied another number of them.
+    for (number, shop) in shops.iter().enumerate() {
+        let statuses: Vec<_> = (0..=5 + number).map(|_| ask(shop, &format!("k{number}"))).collect();
+        assert_eq!(statuses.iter().filter(|it| **it == 200).count(), 5, "{statuses:?}");
+    }
+    let expected = |instances, units| {
+        move |fleet: &Value| ids(fleet).len() == instances && demo(fleet) == units
+    };
+    for shop in &shops {
+        let fleet = fleet_when(shop, "all three", expected(3, (15, 6)));
+        assert_eq!(fleet["error"], Value::Null);
+        let instances = fleet["instances"].as_array().unwrap();
+        assert_eq!(instances.iter().filter(|it| it["is_this"] == true).count(), 1);
+        for instance in instances {
+            assert_eq!(instance["version"], env!("CARGO_PKG_VERSION"));
+            let time = |field: &str| instance[field].as_u64().unwrap();
+            assert!(time("since") <= time("last_seen"), "{instance}");
+            assert!(time("last_seen") + 5_100 > fleet["time"].as_u64().unwrap(), "{instance}");
+            assert_eq!(time("admitted"), 5);
+        }
+    }
+    // Both keys expire, and what is announced names no host, address or key.
+    let announced: Vec<String> = server.ask("HVALS plim:{overrides}:announcements");
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    for text in [host.trim(), "127.0.0.1", "k0", &shops[0].address] {
+        assert!(announced.iter().all(|it| !it.contains(text)), "{text}: {announced:?}");
+    }
+    let ttl = |key: &str| server.ask::<i64>(&format!("PTTL plim:{{overrides}}:{key}"));
+    assert!([ttl("seen"), ttl("announcements")].iter().all(|it| (1..=5_000).contains(it)));
+
+    // A quiet fleet has rates of 0, and a busy one has those of its requests: 50 a second or less.
+    let rate = |fleet: &Value| fleet["policies"][0]["denied_per_second"].as_f64().unwrap();
+    fleet_when(&shops[0], "quiet", |fleet| rate(fleet) == 0.0);
+    let begin = now();
+    let mut most = 0.0_f64;
+    let mut sent = 0;
+    while begin.elapsed() < Duration::from_secs(7) {
+        for (number, shop) in shops.iter().enumerate() {
+            assert_eq!(ask(shop, &format!("k{number}")), 429);
+            sent += 1;
+        }
+        thread::sleep(Duration::from_millis(60));
+        most = most.max(rate(&get(&shops[0], "/admin/api/fleet")));
+    }
+    let mean = f64::from(sent) / begin.elapsed().as_secs_f64();
+    assert!(most > 0.5 * mean && most < 1.5 * mean, "{most} a second of {mean}");
+    let denied = 6 + u64::from(sent as u32);
+    let fleet = fleet_when(&shops[1], "busy", expected(3, (15, denied)));
+
+    // A killed instance has gone after its expiry, and its units with it.
+    let (last, before) = (shops.pop().unwrap(), ids(&fleet));
+    let own = get(&last, "/admin/api/fleet")["instances"].clone();
+    let own = own.as_array().unwrap().iter().find(|it| it["is_this"] == true).unwrap().clone();
+    drop(last);
+    let left = (10, denied - own["denied"].as_u64().unwrap());
+    let fleet = fleet_when(&shops[0], "one is killed", expected(2, left));
+    let gone = before.iter().find(|id| !ids(&fleet).contains(id));
+    assert_eq!(gone.map(String::as_str), own["id"].as_str());
+
+    // A restarted one is another one, and no rate is negative.
+    shops.push(start());
+    let fleet = fleet_when(&shops[0], "one is restarted", expected(3, left));
+    assert!(!ids(&fleet).iter().any(|id| Some(id) == gone));
+    let fields = ["admitted_per_second", "denied_per_second"];
+    let instances = fleet["instances"].as_array().unwrap();
+    assert!(instances.iter().all(|it| fields.iter().all(|field| it[field].as_f64() >= Some(0.0))));
+
+    // After a loss of all data they are there again, with their counts.
+    server.ask::<()>("FLUSHALL");
+    fleet_when(&shops[2], "all data is lost", expected(3, left));
+    // The metrics of an instance are of itself.
+    let metrics = shops[2].get("/metrics").body;
+    let named = |name: &str| metrics.lines().filter(|line| line.starts_with(name)).count();
+    assert_eq!(named("plimsoll_instance_start_seconds{id="), 1, "{metrics}");
+    assert_eq!(named("plimsoll_instance_seen_seconds{id="), 1);
+
+    // Without Redis, an instance knows itself, and says why it knows no other one.
+    server.kill();
+    let fleet = fleet_when(&shops[0], "no Redis", |fleet| !fleet["error"].is_null());
+    assert_eq!(fleet["error"], "No data of other instances because Redis does not answer");
+    assert_eq!((fleet["instances"].as_array().unwrap().len(), demo(&fleet).0), (1, 5));
     fs::remove_dir_all(folder).unwrap();
 }
 

@@ -23,10 +23,12 @@ pub struct AdminConfig {
 }
 
 impl AdminConfig {
-    /// Creates a configuration for the policies and the [limiter](Limiter) of these overrides.
+    /// Creates a configuration for the policies and the [limiter](Limiter) of these overrides, and
+    /// [publishes](Overrides::publish) the counts of these offenders.
     #[must_use]
     pub fn new(overrides: Overrides, offenders: Offenders, access: Access) -> Self {
         let (registry, limiter) = overrides.target();
+        overrides.publish(&offenders);
         let instance = format!("process {}", std::process::id());
         Self { registry, limiter, overrides, offenders, access, instance, config: None }
     }

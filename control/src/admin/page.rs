@@ -15,7 +15,7 @@ pub(super) struct File {
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// All files of the page.
-pub(super) static FILES: [File; 11] = [
+pub(super) static FILES: [File; 12] = [
     File {
         path: "/",
         media_type: "text/html; charset=utf-8",
@@ -31,6 +31,7 @@ pub(super) static FILES: [File; 11] = [
     File { path: "/api.js", media_type: SCRIPT, text: include_str!("page/api.js") },
     File { path: "/dom.js", media_type: SCRIPT, text: include_str!("page/dom.js") },
     File { path: "/changes.js", media_type: SCRIPT, text: include_str!("page/changes.js") },
+    File { path: "/charts.js", media_type: SCRIPT, text: include_str!("page/charts.js") },
     File { path: "/policies.js", media_type: SCRIPT, text: include_str!("page/policies.js") },
     File { path: "/keys.js", media_type: SCRIPT, text: include_str!("page/keys.js") },
     File { path: "/tables.js", media_type: SCRIPT, text: include_str!("page/tables.js") },

@@ -3,6 +3,7 @@
 mod offender;
 #[allow(clippy::module_inception, reason = "the type has the name of its module")]
 mod offenders;
+mod policy_counts;
 mod sample;
 mod sketch;
 
@@ -10,3 +11,4 @@ pub use self::{
     offender::{Offender, OffenderOrder},
     offenders::Offenders,
 };
+pub(crate) use self::policy_counts::Totals;

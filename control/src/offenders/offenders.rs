@@ -1,8 +1,11 @@
 //! The handle to the offenders of a process.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use plimsoll::{
@@ -13,14 +16,19 @@ use plimsoll::{
 
 use super::{
     Offender, OffenderOrder,
+    policy_counts::{PolicyCounts, Totals, with_counts},
     sample::{COUNTED, SAMPLE, weight},
-    sketch::Sketch,
 };
 use crate::overrides::digest;
 
-/// The keys that are denied most and that spend most, by policy. Clones share the counts.
+/// The keys that are denied most and that spend most, by policy, and the units that each policy has admitted and denied.
+/// Clones share the counts.
 ///
-/// Counts are halved each minute, so they tell of the last one to two minutes:
+/// The units of a policy are counted exactly, since the start: the units that an admitted check has charged, and the
+/// units that a denied charge asked for. Refunds are not subtracted.
+/// [`Overrides::publish`](crate::Overrides::publish) shows them to the other instances.
+///
+/// The counts of keys are halved each minute, so they tell of the last one to two minutes:
 ///
 /// - A thread counts each of its first [`COUNTED`](Self::COUNTED) denials in 66 ms, which is 3,900 a second. Of
 ///   more denials in that time, one in [`SAMPLE`](Self::SAMPLE) is picked at random and counts as so many. So an
@@ -59,18 +67,11 @@ pub struct Offenders {
 
 #[derive(Debug)]
 struct Kept {
+    /// Another number for each value of this type.
+    number: u64,
     capacity: usize,
     clock: Arc<dyn Clock>,
-    policies: RwLock<HashMap<String, Arc<Mutex<Counts>>>>,
-}
-
-/// The counts of the keys of a policy.
-#[derive(Debug)]
-struct Counts {
-    denied: Sketch,
-    spent: Sketch,
-    /// The minute of the last halving.
-    minute: u64,
+    policies: RwLock<HashMap<String, Arc<PolicyCounts>>>,
 }
 
 impl Offenders {
@@ -80,7 +81,7 @@ impl Offenders {
     /// The denials of one thread in 66 ms that are all counted.
     pub const COUNTED: u64 = COUNTED;
 
-    /// The maximum number of policies whose keys are counted.
+    /// The maximum number of policies that are counted.
     pub const MAX_POLICIES: usize = 256;
 
     /// Creates counts with room for `capacity` keys of each policy, from 1 to 10,000. A key is found if it
@@ -93,7 +94,9 @@ impl Offenders {
     /// Creates counts that are halved by this clock.
     #[must_use]
     pub fn with_clock(capacity: usize, clock: impl Clock) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let kept = Arc::new(Kept {
+            number: NEXT.fetch_add(1, Relaxed),
             capacity: capacity.clamp(1, 10_000),
             clock: Arc::new(clock),
             policies: RwLock::default(),
@@ -111,8 +114,26 @@ impl Offenders {
     /// Counts a [decision](Decision). Call it from
     /// [`RateLimitLayer::on_decision`](plimsoll::RateLimitLayer::on_decision).
     pub fn record(&self, decision: &Decision<'_>) {
-        if let Some(weight) = weight(decision) {
-            self.count(decision, weight);
+        let weight = weight(decision);
+        for outcome in decision.outcomes() {
+            let charge = outcome.charge();
+            if !charge.is_live() {
+                continue;
+            }
+            let admitted = outcome.granted();
+            let is_denied = outcome.verdict() != Verdict::Passed;
+            let denied = if is_denied { charge.cost() } else { 0 };
+            let name = charge.policy().name();
+            with_counts(name, self.kept.number, || self.counts(name), |counts, part| {
+                counts.add(part, admitted, denied);
+                let Some(weight) = weight else { return };
+                let mut keys = counts.keys(self.minute());
+                if is_denied {
+                    keys.denied.add(charge.key(), weight);
+                } else if admitted > 0 {
+                    keys.spent.add(charge.key(), admitted.saturating_mul(weight));
+                }
+            });
         }
     }
 
@@ -123,7 +144,7 @@ impl Offenders {
         let Some(counts) = policies.get(policy).cloned() else { return Vec::new() };
         drop(policies);
         let mut by_key = HashMap::<Key, (u64, u64)>::new();
-        let counts = locked(&counts, self.minute());
+        let counts = counts.keys(self.minute());
         counts.denied.counts().for_each(|(key, count)| by_key.entry(*key).or_default().0 = count);
         counts.spent.counts().for_each(|(key, count)| by_key.entry(*key).or_default().1 = count);
         drop(counts);
@@ -133,43 +154,27 @@ impl Offenders {
         order.first(offenders.collect(), count)
     }
 
-    /// Counts a decision that stands for `weight` of them.
-    fn count(&self, decision: &Decision<'_>, weight: u64) {
-        let minute = self.minute();
-        for outcome in decision.outcomes() {
-            if !outcome.charge().is_live() {
-                continue;
-            }
-            let is_denied = outcome.verdict() != Verdict::Passed;
-            let spent = outcome.granted().saturating_mul(weight);
-            let Some(counts) = self.counts(outcome.charge().policy().name(), minute) else {
-                continue;
-            };
-            let mut counts = locked(&counts, minute);
-            let key = outcome.charge().key();
-            if is_denied {
-                counts.denied.add(key, weight);
-            } else if spent > 0 {
-                counts.spent.add(key, spent);
-            }
-        }
+    /// Returns the units of each policy since the start, by its name.
+    pub(crate) fn totals(&self) -> BTreeMap<String, Totals> {
+        let policies = self.kept.policies.read().unwrap_or_else(PoisonError::into_inner);
+        policies.iter().map(|(policy, counts)| (policy.clone(), counts.totals())).collect()
     }
 
     /// Returns the counts of a policy, or `None` if there are [`MAX_POLICIES`](Self::MAX_POLICIES) others.
-    fn counts(&self, policy: &str, minute: u64) -> Option<Arc<Mutex<Counts>>> {
+    fn counts(&self, policy: &str) -> Option<Arc<PolicyCounts>> {
         let policies = self.kept.policies.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(counts) = policies.get(policy) {
-            return Some(Arc::clone(counts));
+        let known = policies.get(policy).cloned();
+        if known.is_some() || policies.len() >= Self::MAX_POLICIES {
+            return known;
         }
         drop(policies);
         let mut policies = self.kept.policies.write().unwrap_or_else(PoisonError::into_inner);
         if policies.len() >= Self::MAX_POLICIES && !policies.contains_key(policy) {
             return None;
         }
+        let Kept { number, capacity, .. } = *self.kept;
         let counts = policies.entry(policy.to_owned()).or_insert_with(|| {
-            let denied = Sketch::new(self.kept.capacity);
-            let spent = Sketch::new(self.kept.capacity);
-            Arc::new(Mutex::new(Counts { denied, spent, minute }))
+            Arc::new(PolicyCounts::new(policy, number, capacity, self.minute()))
         });
         Some(Arc::clone(counts))
     }
@@ -184,19 +189,6 @@ impl Offenders {
         }
         digest(key)
     }
-}
-
-/// Locks the counts of a policy, and halves them once for each minute since the last halving.
-fn locked(counts: &Mutex<Counts>, minute: u64) -> MutexGuard<'_, Counts> {
-    let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-    // After the clock was set back, the counts stay until it has caught up.
-    let times = minute.saturating_sub(counts.minute);
-    if times > 0 {
-        counts.denied.halve(times);
-        counts.spent.halve(times);
-        counts.minute = minute;
-    }
-    counts
 }
 
 #[cfg(test)]

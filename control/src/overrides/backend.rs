@@ -1,4 +1,4 @@
-//! The place that keeps the overrides and their audit log. In Redis, it is one hash and one stream, which one script
+//! The place that keeps the overrides, their audit log, and the instances. In Redis, it is four keys, which one script
 //! reads and changes.
 
 use std::{
@@ -20,11 +20,16 @@ use super::{
     error::MAX_OVERRIDES,
     known::{Edit, Stored},
 };
+use crate::{Instance, fleet::Announcement};
 
 /// The time to live of the keys. Each instance renews it.
 const TTL: Duration = Duration::from_secs(30 * 86_400);
 /// The fields of the hash that are read: the overrides, those that have ended, and some more.
 const MAX_FIELDS: usize = 2 * MAX_OVERRIDES;
+/// The time for which an instance is known after its last announcement.
+const EXPIRY: Duration = Duration::from_secs(5);
+/// The most instances that are known.
+const MAX_INSTANCES: usize = 1_000;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -47,6 +52,8 @@ pub(super) struct Redis {
     audit: String,
     /// The prefix of the keys of changes that were made.
     made: String,
+    seen: String,
+    announcements: String,
 }
 
 impl Backend {
@@ -100,15 +107,22 @@ impl Redis {
             entries: format!("{prefix}:{{overrides}}:entries"),
             audit: format!("{prefix}:{{overrides}}:audit"),
             made: format!("{prefix}:{{overrides}}:made"),
+            seen: format!("{prefix}:{{overrides}}:seen"),
+            announcements: format!("{prefix}:{{overrides}}:announcements"),
         })
     }
 
-    /// Returns the time of Redis in microseconds, and the overrides if they have another version than the known one.
+    /// Announces this instance. Returns the time of Redis in microseconds, and the overrides if they have another version
+    /// than the known one.
     pub(super) async fn poll(
         &mut self,
         known: u64,
+        id: &str,
+        announcement: &Announcement,
     ) -> Result<(u64, Option<Stored>), OverrideError> {
-        let polled = self.call("poll", vec![known.to_string()]).await;
+        let arguments = [known.to_string(), id.to_owned(), json(Some(announcement))];
+        let limits = [EXPIRY.as_millis().to_string(), MAX_INSTANCES.to_string()];
+        let polled = self.call("poll", [&arguments[..], &limits[..]].concat()).await;
         let (now_micros, version, epoch, fields): (_, _, _, Option<HashMap<String, String>>) =
             polled.map_err(|error| failed(&error, false))?;
         let stored = fields.map(|fields| {
@@ -121,6 +135,19 @@ impl Redis {
         Ok((now_micros, stored))
     }
 
+    /// Returns the time of Redis in milliseconds, and the instances that have announced themselves.
+    pub(super) async fn instances(&mut self) -> Result<(u64, Vec<Instance>), OverrideError> {
+        let read = self.call("instances", vec![EXPIRY.as_millis().to_string()]).await;
+        let (now_millis, seen, announcements): (u64, Vec<(String, f64)>, HashMap<String, String>) =
+            read.map_err(|error| failed(&error, false))?;
+        let instances = seen.into_iter().filter_map(|(id, seen_millis)| {
+            // Other values are no announcements.
+            let announcement = serde_json::from_str(announcements.get(&id)?).ok()?;
+            Some(Instance::new(id, seen_millis as u64, announcement))
+        });
+        Ok((now_millis, instances.take(MAX_INSTANCES).collect()))
+    }
+
     /// Calls the script. It makes a change once, also if the call is sent twice: if the connection does not lead to a
     /// server that answers, the call is sent once more over another one. If both fail, the error of the first call is
     /// returned when that call may have made a change.
@@ -131,7 +158,7 @@ impl Redis {
     ) -> RedisResult<T> {
         let made = format!("{}:{:016x}", self.made, RandomState::new().hash_one(()));
         let mut invocation = SCRIPT.key(&self.entries);
-        invocation.key(&self.audit).key(made);
+        invocation.key(&self.audit).key(made).key(&self.seen).key(&self.announcements);
         invocation.arg(operation).arg(TTL.as_millis() as u64).arg(arguments);
         let first = match self.send(&invocation).await {
             Err(error) if is_of_connection(&error) => error,

@@ -4,6 +4,9 @@ use std::fmt;
 
 use crate::{StoreConfig, StoreKind};
 
+/// The version of this crate.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// The place that keeps the overrides of a service. [`Overrides::connect`](super::Overrides::connect) takes it.
 ///
 /// All instances of a service need the same place, or they miss each other's changes. So it comes from the
@@ -31,6 +34,7 @@ pub struct OverridesConfig {
     pub(super) kind: StoreKind,
     pub(super) prefix: String,
     pub(super) is_lazy: bool,
+    pub(super) version: String,
 }
 
 impl OverridesConfig {
@@ -46,6 +50,7 @@ impl OverridesConfig {
             kind: store.kind(),
             prefix: store.prefix().into(),
             is_lazy: store.is_lazy(),
+            version: VERSION.into(),
         }
     }
 
@@ -54,14 +59,27 @@ impl OverridesConfig {
     /// [`RedisConfig::prefix`](plimsoll::redis::RedisConfig::prefix).
     #[must_use]
     pub fn new(url: impl Into<String>, prefix: impl Into<String>) -> Self {
-        let url = Some(url.into());
-        Self { url, kind: StoreKind::Server, prefix: prefix.into(), is_lazy: false }
+        Self {
+            url: Some(url.into()),
+            kind: StoreKind::Server,
+            prefix: prefix.into(),
+            is_lazy: false,
+            version: VERSION.into(),
+        }
     }
 
     /// Keeps the overrides on the server at this URL, instead of the server that counts units.
     #[must_use]
     pub fn server(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
+        self
+    }
+
+    /// Sets the version of the program, such as `1.4.2`. The admin page of each instance shows which versions run. The
+    /// default is the version of this crate. Of a longer version, the first 64 characters are shown.
+    #[must_use]
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = version.into();
         self
     }
 }

@@ -6,18 +6,19 @@ use plimsoll::{
     Key, Limiter,
     clock::{Clock, SystemClock},
 };
+use tokio::runtime::Handle;
 
 use super::{
     AuditAction, AuditEntry, Change, Override, OverrideError, OverrideKind,
     apply::Target,
     audit::MAX_AUDIT,
     backend::{Backend, Redis},
-    config::OverridesConfig,
+    config::{OverridesConfig, VERSION},
     entry::{check_author, field, find, find_field, shown_key},
     error::MAX_OVERRIDES,
     state::OverridesState,
 };
-use crate::{Registered, Registry, StoreKind, time::from_millis};
+use crate::{Fleet, Offenders, Registered, Registry, StoreKind, time::from_millis};
 
 /// The attempts at a change while other instances change overrides at the same time.
 const ATTEMPTS: usize = 100;
@@ -81,7 +82,8 @@ impl Overrides {
             }
         };
         let backend = Backend::Redis(Box::new(Redis::new(url, &config.prefix)?));
-        let overrides = Self::new(Target { registry, limiter }, backend, SystemClock::new());
+        let target = Target { registry, limiter };
+        let overrides = Self::new(target, backend, config.version, SystemClock::new());
         let polled = overrides.state.poll().await;
         if !config.is_lazy {
             polled?;
@@ -94,11 +96,11 @@ impl Overrides {
     #[must_use]
     pub fn in_memory(registry: Registry, limiter: Limiter) -> Self {
         let backend = Backend::Memory(VecDeque::new());
-        Self::new(Target { registry, limiter }, backend, SystemClock::new())
+        Self::new(Target { registry, limiter }, backend, VERSION.into(), SystemClock::new())
     }
 
-    fn new(target: Target, backend: Backend, clock: impl Clock) -> Self {
-        let state = Arc::new(OverridesState::new(target, backend, Arc::new(clock)));
+    fn new(target: Target, backend: Backend, version: String, clock: impl Clock) -> Self {
+        let state = Arc::new(OverridesState::new(target, backend, version, Arc::new(clock)));
         Self { state, shows_keys: false }
     }
 
@@ -107,6 +109,24 @@ impl Overrides {
     #[must_use]
     pub fn show_keys(self) -> Self {
         Self { shows_keys: true, ..self }
+    }
+
+    /// Publishes the units that each policy has admitted and denied, as these [offenders](Offenders) count them, with each
+    /// poll. So the admin page of each instance shows the rates of all of them. It shows the first 100 policies by name.
+    /// [`AdminConfig::new`](crate::admin::AdminConfig::new) calls this. Call it in an instance without an admin page.
+    pub fn publish(&self, offenders: &Offenders) {
+        self.state.announcer().publish(offenders.clone());
+        // Outside of a runtime, the first request for the fleet starts the task.
+        if Handle::try_current().is_ok() {
+            self.state.start();
+        }
+    }
+
+    /// Returns the instances that announce themselves, at most 1,000, and the sums of their counts. An instance that has
+    /// ended is among them for 5 s. While Redis does not answer, and for overrides in memory, it is this instance alone.
+    pub async fn fleet(&self) -> Fleet {
+        self.state.start();
+        self.state.fleet().await
     }
 
     /// Sets an override, and applies it in this process. It replaces the override that the policy or key has, if that
@@ -303,6 +323,7 @@ mod tests {
         let overrides = Overrides::new(
             Target { registry, limiter },
             Backend::Memory(VecDeque::new()),
+            VERSION.into(),
             clock.clone(),
         );
         Service { overrides, clock, policy }

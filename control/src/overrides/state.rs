@@ -19,6 +19,10 @@ use super::{
     entry::{Entries, Override, shown_key},
     known::{Known, note},
 };
+use crate::{
+    Fleet, Instance,
+    fleet::Announcer,
+};
 
 /// The time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,11 +46,19 @@ pub(super) struct OverridesState {
     clock: Arc<dyn Clock>,
     known: std::sync::Mutex<Known>,
     applied: Mutex<Applied>,
+    announcer: std::sync::Mutex<Announcer>,
     tasks: Once,
 }
 
 impl OverridesState {
-    pub(super) fn new(target: Target, backend: Backend, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(
+        target: Target,
+        backend: Backend,
+        version: String,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Announcer::describe();
+        let announcer = Announcer::new(version, clock.now().as_micros());
         let mut known = Known::default();
         if let Backend::Redis(_) = backend {
             known.last_reply_micros = Some(clock.now().as_micros());
@@ -60,11 +72,12 @@ impl OverridesState {
             clock,
             known: std::sync::Mutex::new(known),
             applied: Mutex::default(),
+            announcer: std::sync::Mutex::new(announcer),
             tasks: Once::new(),
         }
     }
 
-    /// Starts the tasks that follow Redis and end overrides in time, unless they run. They end when they find that the
+    /// Starts the tasks that follow Redis, announce this instance and end overrides in time, unless they run. They end when they find that the
     /// handles of the overrides are dropped. Overrides end also while Redis does not answer.
     pub(super) fn start(self: &Arc<Self>) {
         self.tasks.call_once(|| {
@@ -73,7 +86,7 @@ impl OverridesState {
         });
     }
 
-    /// Learns the changes of other instances, and applies them.
+    /// Learns the changes of other instances, and applies them. The same command announces this instance.
     pub(super) async fn poll(&self) -> Result<(), OverrideError> {
         let mut backend = self.backend().await?;
         self.learn(&mut backend).await
@@ -81,14 +94,17 @@ impl OverridesState {
 
     pub(super) async fn learn(&self, backend: &mut Backend) -> Result<(), OverrideError> {
         let version = self.known().version;
+        let announcement = self.announcer().announce(self.clock.now().as_micros());
         let Backend::Redis(redis) = backend else { return Ok(()) };
-        let polled = redis.poll(version).await;
+        let id = self.announcer().id().to_owned();
+        let polled = redis.poll(version, &id, &announcement).await;
         {
             let mut known = self.known();
             let error = polled.as_ref().err().map(ToString::to_string);
             let over = "Redis answers: the overrides are followed again";
             note(&mut known.store_error, error, "the overrides stay as they are", over);
             let (now_micros, stored) = polled?;
+            self.announcer().announced(now_micros, &announcement);
             let clock_micros = self.clock.now().as_micros();
             known.ahead_micros = now_micros as i64 - clock_micros as i64;
             known.last_reply_micros = Some(clock_micros);
@@ -127,6 +143,37 @@ impl OverridesState {
         let entry = self.entries().get(field).cloned();
         let mut round = self.round();
         applied.replace(field, entry.as_ref(), &mut round).await
+    }
+
+    /// Returns the instances that have announced themselves. If they are not known, it is this instance alone.
+    pub(super) async fn fleet(&self) -> Fleet {
+        let announcement = self.announcer().announce(self.clock.now().as_micros());
+        let id = self.announcer().id().to_owned();
+        let read = self.instances().await;
+        if let Ok(Some((now_millis, instances))) = read {
+            return Fleet::new(&id, now_millis, instances);
+        }
+        let now_millis = self.now_millis();
+        let this = Instance::new(id.clone(), now_millis, announcement);
+        let cause = "No data of other instances because Redis does not answer";
+        let error = read.is_err().then(|| cause.to_owned());
+        Fleet { error, ..Fleet::new(&id, now_millis, vec![this]) }
+    }
+
+    /// Reads the time of Redis and the instances there. Returns `None` for overrides in memory.
+    async fn instances(&self) -> Result<Option<(u64, Vec<Instance>)>, OverrideError> {
+        // The poll finds out when Redis answers again.
+        if let Some(error) = &self.known().store_error {
+            return Err(OverrideError::not_sent(error));
+        }
+        match &mut *self.backend().await? {
+            Backend::Redis(redis) => redis.instances().await.map(Some),
+            Backend::Memory(_) => Ok(None),
+        }
+    }
+
+    pub(super) fn announcer(&self) -> MutexGuard<'_, Announcer> {
+        self.announcer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a pass over overrides at this time.

@@ -42,6 +42,7 @@ fn an_operator_raises_a_limit_for_all_processes() {
     browser.open(&format!("http://{}/admin", shop[0].address));
 
     sign_in(&browser);
+    see_the_fleet(&browser, &redis, &file, &shop);
     see_offenders(&browser, &shop);
     act_on_an_offender(&browser, &shop);
     look_up(&browser, "mallory");
@@ -84,6 +85,39 @@ fn sign_in(browser: &Browser) {
     browser.wait("!document.getElementById('content').hidden");
     browser.wait_for_text("policy-list", "demo");
     assert_eq!(browser.run("return document.cookie"), "");
+}
+
+/// The table has all instances, and the charts are of all of them: of requests to another instance than the one that
+/// answers.
+fn see_the_fleet(browser: &Browser, redis: &Server, file: &Path, shop: &[Example; 2]) {
+    let rows = "document.querySelectorAll('#instance-list tbody tr').length";
+    browser.wait(&format!("{rows} === 2"));
+    browser.wait_for_text("instance-list", "this one");
+    let third = start(redis, file);
+    browser.wait(&format!("{rows} === 3"));
+    drop(third);
+    browser.wait(&format!("{rows} === 2"));
+    let card = "document.querySelector('[data-policy=demo]')";
+    browser.wait(&format!("{card}.textContent.includes(': of 2 instances')"));
+    let is_denied = format!("/, [0-9.]+ denied, which is/.test({card}.textContent)");
+    for _ in 0..20 {
+        (0..50).for_each(|_| _ = ask(&shop[1], "elsewhere"));
+        if browser.run(&format!("return {is_denied}")) == true {
+            break;
+        }
+    }
+    browser.wait(&is_denied);
+    // The axes have units a second from 0 on, and times.
+    let texts = format!("[...{card}.querySelectorAll('.chart text')].map((it) => it.textContent)");
+    for part in ["includes('units a second')", "includes('0')", "some((it) => /^[0-9]{2}:[0-9]{2}$/.test(it))"] {
+        browser.wait(&format!("{texts}.{part}"));
+    }
+    // The line of the denials leaves the axis.
+    browser.wait(&format!(
+        "new Set({card}.querySelector('.chart .line.denied').getAttribute('d').match(/ [0-9.]+/g)).size > 1"
+    ));
+    let label = browser.run(&format!("return {card}.querySelector('.chart').ariaLabel"));
+    assert!(label.as_str().unwrap().starts_with("Units a second under demo"), "{label}");
 }
 
 fn see_offenders(browser: &Browser, [shop, _]: &[Example; 2]) {
@@ -298,6 +332,7 @@ fn show_and_check(browser: &Browser) {
             let wider = "return document.documentElement.scrollWidth > document.documentElement.clientWidth";
             assert_eq!(browser.run(wider), false, "the page is wider than the {screen}");
             check_access(browser, &format!("on the {screen}, {scheme}"));
+            check_charts(browser, &format!("on the {screen}, {scheme}"));
             let file = repository().join(format!("target/screenshots/admin-{screen}-{scheme}.png"));
             fs::create_dir_all(file.parent().expect("a folder")).unwrap();
             fs::write(file, STANDARD.decode(browser.picture()).unwrap()).unwrap();
@@ -352,6 +387,38 @@ fn check_access(browser: &Browser, place: &str) {
              [id, help, nodes.map(({ html }) => html)])), (error) => done([String(error)]));",
     );
     assert_eq!(found, Value::Array(Vec::new()), "{place}: {found:#}");
+}
+
+/// Fails if texts or lines of a chart differ too little from its ground, which axe-core does not see, or if texts are small
+/// or outside.
+fn check_charts(browser: &Browser, place: &str) {
+    let wrong = browser.run(
+        "const light = (color) => {
+             const [r, g, b] = color.match(/[0-9.]+/g).slice(0, 3).map((it) => it / 255)
+                 .map((it) => (it <= 0.04045 ? it / 12.92 : ((it + 0.055) / 1.055) ** 2.4));
+             return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+         };
+         const contrast = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+         const wrong = [];
+         for (const chart of document.querySelectorAll('.chart')) {
+             const ground = light(getComputedStyle(chart.closest('li')).backgroundColor);
+             const box = chart.getBoundingClientRect();
+             const scale = box.width / chart.viewBox.baseVal.width;
+             for (const text of chart.querySelectorAll('text')) {
+                 const { fill, fontSize } = getComputedStyle(text);
+                 const { left, right, top, bottom } = text.getBoundingClientRect();
+                 if (contrast(light(fill), ground) < 4.5) wrong.push(`${text.textContent}: ${fill}`);
+                 if (parseFloat(fontSize) * scale < 11) wrong.push(`${text.textContent}: ${fontSize} * ${scale}`);
+                 if (left < box.left || right > box.right || top < box.top - 1 || bottom > box.bottom + 1) wrong.push(`${text.textContent}: outside`);
+             }
+             for (const line of chart.querySelectorAll('.line, .axis')) {
+                 const { stroke } = getComputedStyle(line);
+                 if (contrast(light(stroke), ground) < 3) wrong.push(`${line.className.baseVal}: ${stroke}`);
+             }
+         }
+         return document.querySelector('.chart') ? wrong : ['no chart'];",
+    );
+    assert_eq!(wrong, Value::Array(Vec::new()), "{place}: {wrong:#}");
 }
 
 fn repository() -> PathBuf {

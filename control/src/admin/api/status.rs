@@ -1,11 +1,11 @@
-//! The store, its breaker, leases and memory.
+//! The store, its breaker, leases and memory, and the instances of the service.
 
 use axum::{Json, extract::State};
 use plimsoll::store::{BreakerStatus, MemoryStats, Status};
 use serde_json::{Value, json};
 
 use super::lookup::seconds;
-use crate::{Config, OverridesStatus, admin::config::Admin};
+use crate::{Config, Fleet, OverridesStatus, admin::config::Admin};
 
 /// Returns the status of this process and its store.
 pub(in crate::admin) async fn status(State(admin): State<Admin>) -> Json<Value> {
@@ -19,6 +19,11 @@ pub(in crate::admin) async fn status(State(admin): State<Admin>) -> Json<Value> 
         "config": admin.config.as_ref().map_or_else(no_config, config),
         "overrides": overrides(&admin.overrides.status()),
     }))
+}
+
+/// Returns the instances that announce themselves, and the units that they admit and deny together.
+pub(in crate::admin) async fn fleet(State(admin): State<Admin>) -> Json<Fleet> {
+    Json(admin.overrides.fleet().await)
 }
 
 fn store(status: &Status) -> Value {

@@ -13,18 +13,26 @@ export function h(name, attributes = {}, ...children) {
   return element;
 }
 
+/** Creates an element of a picture. */
+export function svg(name, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [attribute, value] of Object.entries(attributes)) element.setAttribute(attribute, value);
+  element.append(...children);
+  return element;
+}
+
 const shown = new WeakMap();
 
-/** Shows the children that `make` returns, unless `data` is what is shown already. Keeps the focus. */
+/** Shows the children that `make` returns, unless `data` is what is shown already. Keeps the focus, and what is scrolled. */
 export function show(parent, data, make) {
   const text = JSON.stringify(data);
   if (shown.get(parent) === text) return;
   shown.set(parent, text);
   const active = document.activeElement;
   const focused = parent.contains(active) ? active.dataset.id : undefined;
-  const left = parent.firstElementChild?.scrollLeft ?? 0;
+  const { scrollLeft = 0, scrollTop = 0 } = parent.querySelector(".scroll") ?? {};
   parent.replaceChildren(...[make(data)].flat());
-  if (left && parent.firstElementChild) parent.firstElementChild.scrollLeft = left;
+  if (scrollLeft || scrollTop) parent.querySelector(".scroll")?.scrollTo({ left: scrollLeft, top: scrollTop, behavior: "instant" });
   if (focused) focus(focused);
 }
 

@@ -4,9 +4,9 @@ import { $ } from "./dom.js";
 import { ask, setToken } from "./api.js";
 import { onChanged } from "./changes.js";
 import { forgetKey, lookUp, refreshKey } from "./keys.js";
-import { policies } from "./policies.js";
+import { policies, rates } from "./policies.js";
 import { store } from "./store.js";
-import { audit, failed, offenders, overrides, trials } from "./tables.js";
+import { audit, failed, instances, offenders, overrides, trials } from "./tables.js";
 
 const EVERY_MS = 2_000;
 /** The audit log is read less often: once in so many times. */
@@ -58,6 +58,10 @@ async function refresh() {
       part("status", "status", (status) => {
         $("instance").textContent = `${status.instance}, as ${operator.name}${mayWrite() ? "" : " (may change nothing)"}`;
         store(status);
+      }),
+      part("instance-list", "fleet", (fleet) => {
+        instances(fleet);
+        rates(fleet);
       }),
       part("offender-list", `offenders?${of}`, (list) => offenders(list, show, mayWrite())),
       part("override-list", "overrides", (list) => overrides(list, mayWrite())),

@@ -1,6 +1,7 @@
 // The policies: one card each, which is kept while its numbers change.
 
-import { $, button, h, quiet, show } from "./dom.js";
+import { $, button, count, h, quiet, show } from "./dom.js";
+import { chart, keep } from "./charts.js";
 import { change } from "./changes.js";
 
 const cards = new Map();
@@ -21,9 +22,22 @@ export function policies(list, mayWrite) {
   offerPolicies(list);
 }
 
+/** Shows the rates of all instances in the cards. */
+export function rates(fleet) {
+  keep(fleet, [...cards.keys()]);
+  const units = new Map(fleet.policies.map((it) => [it.policy, it]));
+  const of = fleet.error ? "of this instance alone" : `of ${count(fleet.instances.length)} instance${fleet.instances.length === 1 ? "" : "s"}`;
+  for (const [name, card] of cards) {
+    const { admitted_per_second: admitted = 0, denied_per_second: denied = 0 } = units.get(name) ?? {};
+    const share = denied > 0 ? `, which is ${count(100 * denied / (admitted + denied))} %` : "";
+    show(card.rates, [admitted, denied, of], () => quiet(`${count(admitted)} units a second admitted, ${count(denied)} denied${share}: ${of}`));
+    show(card.chart, fleet.time, () => chart(name));
+  }
+}
+
 function newCard(name) {
-  const card = { head: h("div", { class: "head" }), facts: h("div"), buttons: h("div", { class: "buttons" }) };
-  card.item = h("li", { "data-policy": name }, card.head, card.facts, card.buttons);
+  const card = { head: h("div", { class: "head" }), facts: h("div"), rates: h("div"), chart: h("div"), buttons: h("div", { class: "buttons" }) };
+  card.item = h("li", { "data-policy": name }, card.head, card.facts, card.rates, card.chart, card.buttons);
   const next = [...$("policy-list").children].find((item) => item.dataset.policy > name);
   $("policy-list").insertBefore(card.item, next ?? null);
   return card;

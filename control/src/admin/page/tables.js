@@ -1,10 +1,27 @@
-// Offenders, overrides, trials and the audit log.
+// Instances, offenders, overrides, trials and the audit log.
 
-import { $, button, count, h, key as keyText, quiet, show, table, time } from "./dom.js";
+import { $, button, count, h, key as keyText, quiet, show, table, time, wait } from "./dom.js";
 import { change, changeKey } from "./changes.js";
 
 /** More rows would make a browser slow. */
 const MAX_ROWS = 200;
+
+export function instances(fleet) {
+  show($("instance-list"), fleet, () => {
+    const list = fleet.instances;
+    const rows = list.slice(0, MAX_ROWS).map((it) => {
+      const seen = (fleet.time - it.last_seen) / 1000;
+      return [
+        h("span", {}, h("code", {}, it.id), it.is_this ? " this one" : ""), it.version, time(it.since),
+        seen > 0 ? `${wait(seen)} ago` : "now", count(it.admitted_per_second), count(it.denied_per_second),
+      ];
+    });
+    const more = list.length > MAX_ROWS ? [quiet(`The first ${MAX_ROWS} of ${count(list.length)}.`)] : [];
+    const error = fleet.error ? [h("p", { class: "error" }, `${fleet.error}.`)] : [];
+    return [...error, ...more, table("Instances", [["Instance"], ["Version"], ["Since", "nowrap"], ["Last seen", "nowrap"],
+      ["Admitted a second", "number wide"], ["Denied a second", "number wide"]], rows)];
+  });
+}
 
 export function offenders(list, lookUp, mayWrite) {
   show($("offender-list"), { list, mayWrite }, () => {

@@ -1,0 +1,15 @@
+//! The instances of a service: what each announces, and the sums over all of them.
+
+mod announcement;
+mod announcer;
+#[allow(clippy::module_inception, reason = "the type has the name of its module")]
+mod fleet;
+
+pub(crate) use self::{
+    announcement::{Announcement, Increase},
+    announcer::Announcer,
+};
+pub use self::{
+    announcement::Units,
+    fleet::{Fleet, Instance, PolicyUnits},
+};
