@@ -28,7 +28,7 @@ pub use self::{
         Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, ExplainedRule,
         Explanation, Format, StoreConfig, StoreKind, Watch,
     },
-    fleet::{Fleet, Instance, PolicyUnits, Units},
+    fleet::{Fleet, HitMark, HitRate, HitRates, Hits, Instance, PolicyUnits, Units},
     key_type::{KeyType, KeyTypeError},
     offenders::{Offender, OffenderOrder, Offenders},
     overrides::{

@@ -7,8 +7,8 @@ mod policy_counts;
 mod sample;
 mod sketch;
 
+pub(crate) use self::policy_counts::Totals;
 pub use self::{
     offender::{Offender, OffenderOrder},
     offenders::Offenders,
 };
-pub(crate) use self::policy_counts::Totals;

@@ -124,16 +124,21 @@ impl Offenders {
             let is_denied = outcome.verdict() != Verdict::Passed;
             let denied = if is_denied { charge.cost() } else { 0 };
             let name = charge.policy().name();
-            with_counts(name, self.kept.number, || self.counts(name), |counts, part| {
-                counts.add(part, admitted, denied);
-                let Some(weight) = weight else { return };
-                let mut keys = counts.keys(self.minute());
-                if is_denied {
-                    keys.denied.add(charge.key(), weight);
-                } else if admitted > 0 {
-                    keys.spent.add(charge.key(), admitted.saturating_mul(weight));
-                }
-            });
+            with_counts(
+                name,
+                self.kept.number,
+                || self.counts(name),
+                |counts, part| {
+                    counts.add(part, admitted, denied);
+                    let Some(weight) = weight else { return };
+                    let mut keys = counts.keys(self.minute());
+                    if is_denied {
+                        keys.denied.add(charge.key(), weight);
+                    } else if admitted > 0 {
+                        keys.spent.add(charge.key(), admitted.saturating_mul(weight));
+                    }
+                },
+            );
         }
     }
 

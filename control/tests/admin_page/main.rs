@@ -4,6 +4,7 @@
 //! Needs Debian's packages `chromium` and `chromium-driver`. `scripts/axe` downloads axe-core.
 
 mod browser;
+mod hits;
 
 use std::{
     fs,
@@ -109,7 +110,11 @@ fn see_the_fleet(browser: &Browser, redis: &Server, file: &Path, shop: &[Example
     browser.wait(&is_denied);
     // The axes have units a second from 0 on, and times.
     let texts = format!("[...{card}.querySelectorAll('.chart text')].map((it) => it.textContent)");
-    for part in ["includes('units a second')", "includes('0')", "some((it) => /^[0-9]{2}:[0-9]{2}$/.test(it))"] {
+    for part in [
+        "includes('units a second')",
+        "includes('0')",
+        "some((it) => /^[0-9]{2}:[0-9]{2}$/.test(it))",
+    ] {
         browser.wait(&format!("{texts}.{part}"));
     }
     // The line of the denials leaves the axis.

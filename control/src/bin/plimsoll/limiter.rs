@@ -42,6 +42,7 @@ impl SharedLimiter {
         let followed = match overrides {
             Some(overrides) => {
                 let registry = config.registry().clone();
+                let overrides = overrides.observer();
                 let followed = Overrides::connect(overrides, registry, limiter.clone()).await;
                 Some(followed.map_err(Failure::of)?)
             }
