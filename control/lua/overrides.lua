@@ -48,16 +48,17 @@ local function count(now_millis, hours_ttl, first)
     end
     local hour = KEYS[6] .. hour_of(now_millis)
     for i = first, #ARGV, 3 do
-        redis.call('HINCRBY', hour, 'admitted:' .. ARGV[i], ARGV[i + 1])
-        redis.call('HINCRBY', hour, 'denied:' .. ARGV[i], ARGV[i + 2])
+        redis.pcall('HINCRBY', hour, 'admitted:' .. ARGV[i], ARGV[i + 1])
+        redis.pcall('HINCRBY', hour, 'denied:' .. ARGV[i], ARGV[i + 2])
     end
-    redis.call('PEXPIRE', hour, hours_ttl)
-    redis.call('SET', made, 1, 'PX', MADE_TTL)
+    redis.pcall('PEXPIRE', hour, hours_ttl)
+    redis.pcall('SET', made, 1, 'PX', MADE_TTL)
 end
 
 -- poll <known version> <instance> <announcement> <its expiry in milliseconds> <maximum of instances> <time to live of an
 -- hour> <policy> <admitted units> <denied units>.. : the time in microseconds, the version and the epoch, and all fields
--- if the version is another one. A process without a name is no instance.
+-- if the version is another one. A process without a name is no instance. A Redis that refuses writes is still read, so the
+-- writes of a poll are tried.
 if ARGV[1] == 'poll' then
     if version ~= '0' and redis.call('PTTL', entries) < ttl * 0.9 then
         redis.call('PEXPIRE', entries, ttl)
@@ -68,10 +69,10 @@ if ARGV[1] == 'poll' then
     forget(now_millis, expiry)
     count(now_millis, ARGV[8], 9)
     if id ~= '' and (redis.call('ZCARD', seen) < tonumber(ARGV[7]) or redis.call('ZSCORE', seen, id)) then
-        redis.call('ZADD', seen, now_millis, id)
-        redis.call('HSET', announcements, id, ARGV[5])
-        redis.call('PEXPIRE', seen, expiry)
-        redis.call('PEXPIRE', announcements, expiry)
+        redis.pcall('ZADD', seen, now_millis, id)
+        redis.pcall('HSET', announcements, id, ARGV[5])
+        redis.pcall('PEXPIRE', seen, expiry)
+        redis.pcall('PEXPIRE', announcements, expiry)
     end
     local epoch = redis.call('HGET', entries, ':epoch') or '0'
     local changed = version ~= ARGV[3] and redis.call('HGETALL', entries)

@@ -54,13 +54,14 @@ fn an_operator_sees_which_limit_is_wrong_and_how_to_try_another_one() {
     browser.replace_text("20/10s");
     let lines = browser.run("return document.querySelector('#trial pre').textContent");
     let lines = lines.as_str().unwrap();
-    assert!(lines.contains("policies.demo-trial = \"20/10s\""), "{lines}");
+    assert!(lines.contains("\ndemo-trial = \"20/10s\"\n"), "{lines}");
     // The lines are of the file: with them, the trial runs.
     let (policy, rule) = lines.split_once("\n\n").unwrap();
     let text = fs::read_to_string(&file).unwrap();
     let rule = rule.lines().last().unwrap();
     let at = text.find("policy = \"demo\"").unwrap();
-    let text = format!("{policy}\n{}{rule}\n{}", &text[..at], &text[at..]);
+    let text = format!("{}{rule}\n{}", &text[..at], &text[at..]);
+    let text = text.replace("[policies]\n", &format!("[policies]\n{policy}\n"));
     fs::write(&file, text).unwrap();
     browser.type_keys(ESCAPE);
     browser.wait("document.getElementById('policy-list').textContent.includes('demo-trial')");

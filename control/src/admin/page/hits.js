@@ -66,7 +66,7 @@ function offerTrial(policy, quota, rate) {
   input.value = suggested;
   const lines = h("pre", { tabindex: "0", "aria-label": "Lines of the file" });
   const write = () => {
-    lines.textContent = `policies.${key(`${policy}-trial`)} = "${input.value.replaceAll(/["\\]/g, "")}"\n\n# in each rule of the policy ${policy}:\ntrials = ["${policy}-trial"]`;
+    lines.textContent = `# with the other policies, in [policies]:\n${key(`${policy}-trial`)} = "${input.value.replaceAll(/["\\]/g, "")}"\n\n# in each rule of the policy ${policy}:\ntrials = ["${policy}-trial"]`;
   };
   input.addEventListener("input", write);
   write();
