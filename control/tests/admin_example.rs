@@ -224,7 +224,7 @@ fn each_instance_shows_the_counts_of_the_whole_fleet() {
     fleet_when(&shops[0], "quiet", |fleet| rate(fleet) == 0.0);
     let begin = now();
     let mut most = 0.0_f64;
-    let mut sent = 0;
+    let mut sent = 0_u32;
     while begin.elapsed() < Duration::from_secs(7) {
         for (number, shop) in shops.iter().enumerate() {
             assert_eq!(ask(shop, &format!("k{number}")), 429);
@@ -235,7 +235,7 @@ fn each_instance_shows_the_counts_of_the_whole_fleet() {
     }
     let mean = f64::from(sent) / begin.elapsed().as_secs_f64();
     assert!(most > 0.5 * mean && most < 1.5 * mean, "{most} a second of {mean}");
-    let denied = 6 + u64::from(sent as u32);
+    let denied = 6 + u64::from(sent);
     let fleet = fleet_when(&shops[1], "busy", expected(3, (15, denied)));
 
     // A killed instance has gone after its expiry, and its units with it.

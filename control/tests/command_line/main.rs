@@ -2,6 +2,7 @@
 
 mod environment;
 mod explain;
+mod live;
 mod typed;
 mod units;
 
@@ -291,7 +292,7 @@ async fn top(service: &Service, arguments: &[&str]) -> [String; 2] {
     let found = async {
         loop {
             let top = service.answers(&[&["top"], arguments].concat()).await;
-            let key = |at: usize| top[at]["key"].as_str().map(str::to_owned);
+            let key = |at: usize| top["offenders"][at]["key"].as_str().map(str::to_owned);
             if let (Some(first), Some(second)) = (key(0), key(1)) {
                 return [first, second];
             }
@@ -322,6 +323,49 @@ async fn order(service: &Service) {
     // At the end of a minute, counts are halved.
     let has_denials = [" 15 ", " 7 ", " 3 "].iter().any(|denials| table.contains(denials));
     assert!(table.contains(&by_denials[0]) && has_denials, "{table}");
+}
+
+/// A script sees all instances, their rates, the store and the keys.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_sees_the_fleet_once() {
+    let service = Service::start().await;
+    // Another process of the same service, which admits and denies too.
+    let (registry, other) = (service.config.registry(), Offenders::new(10));
+    let place = OverridesConfig::new(service._server.url(), "plim").version("1.4.2 beta");
+    let overrides = Overrides::connect(place, registry.clone(), Limiter::in_memory()).await;
+    let overrides = overrides.expect("connected");
+    overrides.publish(&other);
+    assert_eq!(service.spend("42", 7).await, 5);
+    let limiter = Limiter::in_memory();
+    let demo = registry.get("demo").expect("registered");
+    for _ in 0..15 {
+        other.record(&limiter.check_now(demo.policy().charge("42", 1)).expect("a decision"));
+    }
+    let all = async {
+        loop {
+            let top = service.answers(&["top"]).await;
+            let units = &top["fleet"]["policies"][0];
+            if (units["admitted"].as_u64(), units["denied"].as_u64()) == (Some(10), Some(12)) {
+                return top;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let top = tokio::time::timeout(Duration::from_secs(60), all).await.expect("both in time");
+    assert_eq!(top["fleet"]["instances"].as_array().map(Vec::len), Some(2));
+    assert_eq!(top["status"]["store"]["breaker"]["state"], "closed");
+    assert_eq!(top["policies"].as_array().map(Vec::len), Some(2));
+    let once = service.prints(&["top", "--once"]).await;
+    for part in
+        ["2 announced", "1 of version 1.4.2 beta", "the breaker is closed", "5/10min", "answers"]
+    {
+        assert!(once.contains(part), "{part}: {once}");
+    }
+    assert!(!once.contains('\u{1b}'), "{once}");
+    let of_customers = service.prints(&["top", "--once", "--policy", "customers"]).await;
+    assert!(of_customers.contains("3 concurrent") && !of_customers.contains("5/10min"));
+    let message = service.fails(&["top", "--once", "--policy", "dmo"]).await;
+    assert!(message.contains("allowed is customers, demo"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

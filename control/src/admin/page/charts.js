@@ -9,7 +9,7 @@ const GAP_MS = 7_000;
 const MAX_POINTS = 400;
 
 /** The place of the axes, in units of the picture. */
-const WIDTH = 340, LEFT = 40, RIGHT = 332, TOP = 20, BOTTOM = 112, HEIGHT = 148;
+const WIDTH = 340, LEFT = 40, RIGHT = 332, TOP = 24, BOTTOM = 116, HEIGHT = 156;
 
 const compact = new Intl.NumberFormat("en", { notation: "compact" });
 const history = new Map();
@@ -40,7 +40,7 @@ export function chart(name) {
     ? `Units a second under ${name}, of all instances: now ${count(last.admitted)} admitted and ${count(last.denied)} denied, in the last 5 minutes at most ${count(highest)}`
     : `Units a second under ${name}: no data yet`;
   return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, class: "chart" },
-    svg("text", { x: 0, y: 10 }, "units a second"),
+    svg("text", { x: 2, y: 13 }, "units a second"),
     ...[0, top / 2, top].flatMap((rate) => [
       svg("path", { class: rate ? "grid" : "axis", d: `M${LEFT} ${y(rate)}H${RIGHT}` }),
       svg("text", { x: LEFT - 5, y: y(rate) + 4, class: "end" }, compact.format(rate)),
@@ -52,10 +52,10 @@ export function chart(name) {
     ]),
     svg("path", { class: "line admitted", d: line(points, "admitted", x, y) }),
     svg("path", { class: "line denied", d: line(points, "denied", x, y) }),
-    svg("path", { class: "line admitted", d: `M${LEFT} ${HEIGHT - 6}h16` }),
-    svg("text", { x: LEFT + 21, y: HEIGHT - 2 }, "admitted"),
-    svg("path", { class: "line denied", d: `M${LEFT + 90} ${HEIGHT - 6}h16` }),
-    svg("text", { x: LEFT + 111, y: HEIGHT - 2 }, "denied"));
+    svg("path", { class: "line admitted", d: `M${LEFT} ${HEIGHT - 10}h16` }),
+    svg("text", { x: LEFT + 21, y: HEIGHT - 6 }, "admitted"),
+    svg("path", { class: "line denied", d: `M${LEFT + 90} ${HEIGHT - 10}h16` }),
+    svg("text", { x: LEFT + 111, y: HEIGHT - 6 }, "denied"));
 }
 
 /** Rounds up to 1, 2 or 5 times a power of ten, so that the axis has round numbers. */

@@ -18,7 +18,7 @@ export function instances(fleet) {
     });
     const more = list.length > MAX_ROWS ? [quiet(`The first ${MAX_ROWS} of ${count(list.length)}.`)] : [];
     const error = fleet.error ? [h("p", { class: "error" }, `${fleet.error}.`)] : [];
-    return [...error, ...more, table("Instances", [["Instance"], ["Version"], ["Since", "nowrap"], ["Last seen", "nowrap"],
+    return [...error, ...more, table("Instances, oldest first", [["Instance"], ["Version"], ["Since", "nowrap"], ["Last seen", "nowrap"],
       ["Admitted a second", "number wide"], ["Denied a second", "number wide"]], rows)];
   });
 }

@@ -37,15 +37,10 @@ pub(crate) enum Command {
         #[command(flatten)]
         key: KeyOfPolicies,
     },
-    /// Show the keys that are denied most, or that spend most.
-    Top {
-        /// Only this policy.
-        #[arg(long, short)]
-        policy: Option<String>,
-        /// The order of the keys.
-        #[arg(long, value_enum, default_value_t)]
-        by: By,
-    },
+    /// Show the instances, the rates of all of them, the store, and the keys that are denied most, each second.
+    ///
+    /// The keys q and ctrl-c end it. Where no terminal shows it, it prints once, as with --once.
+    Top(TopArgs),
     /// Give a key back all units that it has spent.
     Reset {
         #[command(flatten)]
@@ -189,6 +184,19 @@ pub(crate) struct LimitsFile {
         default_value = "limits.toml"
     )]
     pub(crate) path: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TopArgs {
+    /// Only this policy.
+    #[arg(long, short)]
+    pub(crate) policy: Option<String>,
+    /// The order of the keys.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) by: By,
+    /// Print once, and end.
+    #[arg(long)]
+    pub(crate) once: bool,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -14,9 +14,9 @@ use plimsoll_control::Config;
 use serde_json::{Value, json};
 
 use crate::{
-    args::{By, Cli, Command, KeyOfPolicies, NewLimit, OverrideArgs},
+    args::{Cli, Command, KeyOfPolicies, NewLimit, OverrideArgs},
     client::{Client, Failure},
-    explain, output,
+    explain, output, top,
 };
 
 /// Runs a command, and prints what it has found or changed.
@@ -29,17 +29,16 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         }
         _ => {}
     }
-    let client = &Client::new(cli.target)?;
+    let client = Client::new(cli.target)?;
+    if let Command::Top(args) = cli.command {
+        return top::run(client, args, cli.json);
+    }
+    let client = &client;
     let (value, text) = match cli.command {
         Command::Peek { key } => {
             let standings = standings(client, &key)?;
             let text = output::standings(&standings);
             (standings, text)
-        }
-        Command::Top { policy, by } => {
-            let offenders = top(client, policy.as_deref(), by)?;
-            let text = output::offenders(&offenders, by);
-            (offenders, text)
         }
         Command::Reset { key, why } => {
             return change(client, "reset", &key, json!({ "reason": why.reason }), cli.json);
@@ -64,6 +63,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         | Command::Explain(_)
         | Command::Check { .. }
         | Command::Run(_)
+        | Command::Top(_)
         | Command::Completions { .. } => {
             unreachable!("these are not about the admin page, or were run above")
         }
@@ -154,16 +154,6 @@ fn set_again(client: &Client, file: &Path, json: bool) -> Result<(), Failure> {
         0 => Ok(()),
         failed => Err(Failure::new(&format!("{failed} of {} overrides were not set", rows.len()))),
     }
-}
-
-/// Returns the keys that are denied or that spend most, of one policy or of all.
-fn top(client: &Client, policy: Option<&str>, by: By) -> Result<Value, Failure> {
-    let order = match by {
-        By::Denied => "denied",
-        By::Spent => "spent",
-    };
-    let policy = policy.map(|policy| format!("&policy={}", escaped(policy))).unwrap_or_default();
-    client.get(&format!("offenders?by={order}{policy}"))
 }
 
 /// Returns where a key stands, under one policy or under all.

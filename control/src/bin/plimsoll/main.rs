@@ -9,6 +9,8 @@ mod limiter;
 mod output;
 mod request;
 mod run;
+mod top;
+mod view;
 
 use std::{
     io::{Write, stderr},

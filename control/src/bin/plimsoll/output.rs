@@ -6,7 +6,8 @@ use std::{
 };
 
 use comfy_table::{
-    ColumnConstraint, ContentArrangement, Table, TableComponent, presets::UTF8_HORIZONTAL_ONLY,
+    CellAlignment, ColumnConstraint, ContentArrangement, Table, TableComponent,
+    presets::UTF8_HORIZONTAL_ONLY,
 };
 use serde_json::Value;
 
@@ -125,7 +126,7 @@ pub(crate) fn change(change: &Value) -> String {
     printable(&text(&change["message"]))
 }
 
-fn table<const N: usize>(
+pub(crate) fn table<const N: usize>(
     head: [&str; N],
     rows: &[Value],
     mut row: impl FnMut(&Value) -> [String; N],
@@ -148,22 +149,25 @@ fn table<const N: usize>(
     });
     // Texts wrap, and times do not.
     for (column, head) in table.column_iter_mut().zip(head) {
-        if ["time", "until", "next in", "full in"].contains(&head) {
+        if ["time", "until", "since", "last seen", "next in", "full in"].contains(&head) {
             column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+        if head.ends_with("/s") || head.ends_with('%') {
+            column.set_cell_alignment(CellAlignment::Right);
         }
     }
     table
 }
 
-fn or_else(table: Table, rows: &Value, empty: &str) -> String {
+pub(crate) fn or_else(table: Table, rows: &Value, empty: &str) -> String {
     if self::rows(rows).is_empty() { empty.to_owned() } else { table.to_string() }
 }
 
-fn rows(value: &Value) -> &[Value] {
+pub(crate) fn rows(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -188,14 +192,14 @@ pub(crate) fn printable(text: &str) -> String {
     printed.collect()
 }
 
-fn seconds(value: &Value) -> String {
+pub(crate) fn seconds(value: &Value) -> String {
     value.as_f64().map_or_else(String::new, |seconds| {
         let rounded = Duration::from_millis((seconds * 1_000.0).ceil().max(0.0) as u64);
         humantime::format_duration(rounded).to_string()
     })
 }
 
-fn time(value: &Value) -> String {
+pub(crate) fn time(value: &Value) -> String {
     let since = value.as_u64().map(Duration::from_millis);
     let time = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
     time.map_or_else(|| text(value), |time| humantime::format_rfc3339_seconds(time).to_string())
