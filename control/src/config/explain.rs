@@ -77,14 +77,14 @@ impl Rules {
         FileRule { rule, condition }: &FileRule,
         request: &Parts,
     ) -> (Vec<Charge<'static>>, Vec<String>) {
-        let skipped = |note: String| (Vec::new(), vec![note]);
         if !condition.has_route(request) {
             let only = spec.only.iter().flat_map(|only| &only.value).map(|it| &*it.0);
-            return skipped(format!("it applies only to {}", only.collect::<Vec<_>>().join(", ")));
+            let note = format!("it applies only to {}", only.collect::<Vec<_>>().join(", "));
+            return (Vec::new(), vec![note]);
         }
         if !condition.is_enabled(request) {
             let policy = condition.choice.of(request).policy();
-            return skipped(format!("the policy {} is switched off", policy.name()));
+            return (Vec::new(), vec![format!("the policy {} is switched off", policy.name())]);
         }
         let rules = rule::Rules::new(rule.clone());
         let charges: Vec<_> = match rules.charges(request) {
@@ -92,7 +92,7 @@ impl Rules {
             Err(_) => {
                 let note = "the key is the address of the peer, and the request has none: a service \
                             rejects it with status 500";
-                return skipped(note.to_owned());
+                return (Vec::new(), vec![note.to_owned()]);
             }
         };
         let mut notes = Vec::new();
@@ -111,17 +111,18 @@ impl Rules {
 
     /// Returns which of several keys the request has, or that it has none.
     fn note_on_key(&self, key: &KeySpec, request: &Parts) -> Option<String> {
-        let has = |key: &KeySpec| {
-            !matches!(keys::extract(key, &self.client_ip)(request), Identity::Unknown)
-        };
-        if !has(key) {
+        if !self.has_key(key, request) {
             return Some(format!(
                 "the request has no {key}: it is charged to the key that all such requests share"
             ));
         }
         let KeySpec::FirstOf(keys) = key else { return None };
-        let found = keys.iter().find(|key| has(key))?;
+        let found = keys.iter().find(|key| self.has_key(key, request))?;
         Some(format!("the key is {found}"))
+    }
+
+    fn has_key(&self, key: &KeySpec, request: &Parts) -> bool {
+        !matches!(keys::extract(key, &self.client_ip)(request), Identity::Unknown)
     }
 
     /// Returns why the layer lets a request pass without a charge, if it does.

@@ -10,7 +10,7 @@ use crate::{
     time::{from_millis, millis},
 };
 
-/// The hours that are kept: eight days, so that an hour of a week ago can be told from the first hour of all.
+/// The hours that are kept: eight days, so that the first hour of a policy can be seen to be more than a week ago.
 pub(crate) const KEPT_HOURS: u64 = 8 * 24;
 
 /// The hours before the running one in each span.

@@ -70,7 +70,7 @@ fn an_operator_sees_which_limit_is_wrong_and_how_to_try_another_one() {
     assert_eq!(browser.complaints(), [] as [String; 0]);
 }
 
-/// What is asked for is read when the page is opened.
+/// The sums of Redis are of a time before the process has started.
 #[test]
 fn a_limit_that_never_denies_is_named() {
     let redis = Server::start();

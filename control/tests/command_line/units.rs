@@ -141,7 +141,7 @@ fn a_signal_reaches_the_command() {
 }
 
 #[test]
-fn a_run_waits_as_long_as_it_is_told_and_no_longer() {
+fn a_run_waits_for_its_units_and_no_longer_than_allowed() {
     let limits = Limits::new();
     let quick = |wait: &[&'static str], command: &[&'static str]| {
         [&["--policy", "quick", "--cost", "2"], wait, &["--"], command].concat()
@@ -186,7 +186,7 @@ fn a_look_spends_nothing() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("2 of 10"));
 }
 
-/// What an operator has changed on the running service is in force for scripts, too.
+/// The changes of an operator are in force for scripts, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn overrides_are_in_force() {
     let service = Service::with(LIMITS).await;

@@ -81,7 +81,7 @@ async fn the_sums_are_of_all_instances_and_survive_them() {
     third.counts(9, 4).await;
     sleep(Duration::from_secs(2)).await;
     third.counts(9, 4).await;
-    // What is stored ends by itself after eight days.
+    // An hour expires after eight days.
     for key in hours(&server) {
         let left: i64 = server.ask(&format!("PTTL {key}"));
         assert!((691_000_000..=691_200_000).contains(&left), "{left}");
