@@ -46,26 +46,72 @@ pub enum Decision<'p> {
     Denied(Denied<'p>),
 }
 
-/// The content of a decision.
-#[derive(Debug, Clone)]
-pub(super) struct Details<'p> {
-    pub(super) charges: Charges<'p>,
-    /// Has a line for each charge.
-    pub(super) reply: StoreReply,
+/// A check: its charges, and the reply to them, which the store writes.
+///
+/// It stays in one box from its beginning to the end of its [`Decision`]. A reply that is moved costs more than the
+/// box: it is written in words of 8 bytes, and a copy with wider loads stalls the processor until the words have left
+/// the store buffer (`benches/check.rs`, one charge).
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Checked<'p> {
+    pub(crate) charges: Charges<'p>,
+    /// Has a line for each charge once the check is decided.
+    pub(crate) reply: StoreReply,
 }
 
-impl<'p> Decision<'p> {
-    /// Creates the decision on charges from the reply of the store.
+impl<'p> Checked<'p> {
+    /// Creates a check without charges.
+    pub(crate) fn empty() -> Box<Self> {
+        Box::default()
+    }
+
+    /// Creates a check of these charges.
+    ///
+    /// The box is made first: meanwhile, the words of the charges leave the store buffer. It is not inlined, so that
+    /// its caller does not copy the charges before the box is made (`benches/check.rs`, one charge).
+    #[inline(never)]
+    pub(crate) fn new(charges: impl Into<Charges<'p>>) -> Box<Self> {
+        let mut check = Self::empty();
+        check.charges = charges.into();
+        check
+    }
+
+    /// Creates a check to which the store has replied.
+    pub(crate) fn with_reply(charges: Charges<'p>, reply: StoreReply) -> Box<Self> {
+        Box::new(Self { charges, reply })
+    }
+
+    /// Returns the check with the reply of the store.
+    pub(crate) fn replied(mut self: Box<Self>, reply: StoreReply) -> Box<Self> {
+        self.reply = reply;
+        self
+    }
+
+    /// Returns the outcomes of the charges.
     ///
     /// # Errors
     ///
     /// Returns an error if the reply does not have a line for each charge.
-    #[inline]
-    pub(crate) fn new(charges: Charges<'p>, reply: StoreReply) -> Result<Self, Error> {
-        if Outcomes::new(&charges, &reply)?.are_admitted() {
-            return Ok(Self::Allowed(Allowed(Details::new(charges, reply))));
+    pub(crate) fn outcomes(&self) -> Result<Outcomes<'_>, Error> {
+        Outcomes::new(&self.charges, &self.reply)
+    }
+
+    /// Returns the check with [`Policy`](crate::Policy) handles of its own.
+    pub(crate) fn into_owned(self: Box<Self>) -> Box<Checked<'static>> {
+        Checked::with_reply(self.charges.into_owned(), self.reply)
+    }
+}
+
+impl<'p> Decision<'p> {
+    /// Creates the decision on a check to which the store has replied.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the reply does not have a line for each charge.
+    pub(crate) fn new(check: Box<Checked<'p>>) -> Result<Self, Error> {
+        if check.outcomes()?.are_admitted() {
+            return Ok(Self::Allowed(Allowed(check)));
         }
-        Ok(Self::Denied(Denied(Details::new(charges, reply))))
+        Ok(Self::Denied(Denied(check)))
     }
 
     /// Creates the decision on charges that were spent whatever the verdicts on them.
@@ -73,9 +119,9 @@ impl<'p> Decision<'p> {
     /// # Errors
     ///
     /// Returns an error if the reply does not have a line for each charge.
-    pub(crate) fn forced(charges: Charges<'p>, reply: StoreReply) -> Result<Allowed<'p>, Error> {
-        Outcomes::new(&charges, &reply)?;
-        Ok(Allowed(Details::new(charges, reply)))
+    pub(crate) fn forced(check: Box<Checked<'p>>) -> Result<Allowed<'p>, Error> {
+        check.outcomes()?;
+        Ok(Allowed(check))
     }
 
     /// Returns whether the check was admitted.
@@ -104,27 +150,27 @@ impl<'p> Decision<'p> {
     /// Returns the store's time of the decision.
     #[must_use]
     pub fn time(&self) -> Timestamp {
-        self.details().reply.time
+        self.checked().reply.time
     }
 
     /// Returns the kind of store that decided.
     #[must_use]
     pub fn source(&self) -> Source {
-        self.details().reply.source
+        self.checked().reply.source
     }
 
     /// Returns the same decision with [`Policy`](crate::Policy) handles of its own.
     pub fn into_owned(self) -> Decision<'static> {
         match self {
-            Self::Allowed(Allowed(details)) => Decision::Allowed(Allowed(details.into_owned())),
-            Self::Denied(Denied(details)) => Decision::Denied(Denied(details.into_owned())),
+            Self::Allowed(Allowed(check)) => Decision::Allowed(Allowed(check.into_owned())),
+            Self::Denied(Denied(check)) => Decision::Denied(Denied(check.into_owned())),
         }
     }
 
     /// Returns a receipt for at most `units` units of the charge at `position`. It has no line if
     /// the charge was not made.
     pub(crate) fn receipt(&self, position: usize, units: u64) -> Receipt {
-        let Details { charges, reply } = self.details();
+        let Checked { charges, reply } = self.checked();
         let line = charges.get(position).zip(reply.charges.get(position));
         let line = line
             .and_then(|(charge, reply)| ReceiptLine::of_reply(charge, reply, self.source(), units));
@@ -133,8 +179,8 @@ impl<'p> Decision<'p> {
 
     /// Returns the receipt of the units that the check holds in flight, if there are any.
     pub(crate) fn in_flight(&self) -> Option<Receipt> {
-        let Self::Allowed(Allowed(details)) = self else { return None };
-        let lines = details.charges.iter().zip(&details.reply.charges);
+        let Self::Allowed(Allowed(check)) = self else { return None };
+        let lines = check.charges.iter().zip(&check.reply.charges);
         let held =
             lines.filter(|(charge, reply)| charge.quota().is_concurrent() && reply.units > 0);
         held.clone().next()?;
@@ -146,37 +192,24 @@ impl<'p> Decision<'p> {
 
     /// Replaces the standing of the charge at `position` after a refund.
     pub(crate) fn restate(&mut self, position: usize, standing: Standing) {
-        if let Self::Allowed(Allowed(details)) = self
-            && let Some(reply) = details.reply.charges.get_mut(position)
+        if let Self::Allowed(Allowed(check)) = self
+            && let Some(reply) = check.reply.charges.get_mut(position)
         {
             reply.standing = standing;
         }
     }
 
-    fn details(&self) -> &Details<'p> {
+    fn checked(&self) -> &Checked<'p> {
         match self {
-            Self::Allowed(Allowed(details)) | Self::Denied(Denied(details)) => details,
+            Self::Allowed(Allowed(check)) | Self::Denied(Denied(check)) => check,
         }
-    }
-}
-
-impl<'p> Details<'p> {
-    /// Creates the content of a decision. It is not inlined, so that the content is written directly to its place in
-    /// the returned decision, without a copy (`benches/check.rs`, one charge).
-    #[inline(never)]
-    fn new(charges: Charges<'p>, reply: StoreReply) -> Self {
-        Self { charges, reply }
-    }
-
-    fn into_owned(self) -> Details<'static> {
-        Details { charges: self.charges.into_owned(), ..self }
     }
 }
 
 /// The details of a denied check: the outcome of each charge, and the wait.
 /// [`Decision`] has an example.
 #[derive(Debug, Clone)]
-pub struct Denied<'p>(pub(super) Details<'p>);
+pub struct Denied<'p>(Box<Checked<'p>>);
 
 impl<'p> Denied<'p> {
     /// Returns the outcome of every charge, in their order.
@@ -227,7 +260,7 @@ impl<'p> Denied<'p> {
 /// The details of an admitted check: the outcome of each charge, and the receipt.
 /// [`Decision`] has an example.
 #[derive(Debug, Clone)]
-pub struct Allowed<'p>(pub(super) Details<'p>);
+pub struct Allowed<'p>(Box<Checked<'p>>);
 
 impl<'p> Allowed<'p> {
     /// Returns the outcome of every charge, in their order.
@@ -246,7 +279,7 @@ impl<'p> Allowed<'p> {
     /// Returns the [`Receipt`] for a refund or a settlement (see
     /// [`Limiter::hold`](crate::Limiter::hold)).
     pub fn into_receipt(self) -> Receipt {
-        let Details { charges, reply } = self.0;
+        let Checked { charges, reply } = *self.0;
         let lines = charges.iter().zip(&reply.charges).filter_map(|(charge, line)| {
             ReceiptLine::of_reply(charge, line, reply.source, u64::MAX)
         });
@@ -260,7 +293,7 @@ mod tests {
 
     use crate::{
         clock::Timestamp,
-        decision::{ChargeReply, Decision, Mark, Source, Standing, StoreReply, Verdict},
+        decision::{ChargeReply, Checked, Decision, Mark, Source, Standing, StoreReply, Verdict},
         policy::{Charges, Policy},
         quota::Quota,
     };
@@ -284,7 +317,7 @@ mod tests {
             source: Source::Shared,
             charges: charges_of_reply.collect(),
         };
-        expect(&Decision::new(charges, reply).unwrap());
+        expect(&Decision::new(Checked::with_reply(charges, reply)).unwrap());
     }
 
     #[test]
@@ -332,7 +365,7 @@ mod tests {
                 mark: Mark::default(),
             });
             let reply = StoreReply::new(Timestamp::from_micros(7), Source::Local, replies);
-            let receipt = Decision::new(charges, reply).unwrap().in_flight();
+            let receipt = Decision::new(Checked::with_reply(charges, reply)).unwrap().in_flight();
             receipt.map(|receipt| receipt.lines().iter().map(|line| line.units).sum())
         };
         assert_eq!(held(&[(&day, Verdict::Passed, 3)]), None);

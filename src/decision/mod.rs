@@ -10,6 +10,7 @@ pub(crate) mod store_reply;
 
 pub(crate) use self::{
     charge_reply::{ChargeReply, Verdict},
+    decision::Checked,
     standing::Mark,
     store_reply::{Source, StoreReply},
 };

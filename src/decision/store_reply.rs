@@ -6,7 +6,7 @@ use super::ChargeReply;
 use crate::clock::Timestamp;
 
 /// The reply of a [`Store`](crate::store::Store) to a [`Request`](crate::store::Request).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct StoreReply {
     /// The store's time.
     pub time: Timestamp,
@@ -42,10 +42,11 @@ impl StoreReply {
 }
 
 /// The kind of store that decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Source {
     /// An embedded store, which counts in this process.
+    #[default]
     Local,
     /// The fallback of this process, under its share of the limit, because the shared store could
     /// not answer.

@@ -9,19 +9,18 @@ use std::{
 
 use super::Limiter;
 use crate::{
-    decision::{Decision, Outcomes, StoreReply},
+    decision::{Checked, Decision, StoreReply},
     error::{Effect, Error, ErrorKind},
     policy::{Charge, Charges},
     quota::Quota,
-    remote::{Progress, WaitingCheck},
+    remote::{Answered, CheckProgress, Progress, WaitingCheck},
     telemetry,
 };
 
 /// The part of an expiry after which the answer to a check that takes units in flight comes too late.
 const LATE_PER_EXPIRY: u32 = 8;
 
-/// The future that [`Limiter::check`](crate::Limiter::check) and
-/// [`Limiter::check_within`](crate::Limiter::check_within) return.
+/// The future that [`Limiter::check`](crate::Limiter::check) returns.
 ///
 /// Nothing is decided before the first poll. With an embedded store the future is ready at the first
 /// poll.
@@ -49,27 +48,18 @@ const LATE_PER_EXPIRY: u32 = 8;
 /// }
 /// ```
 #[must_use = "a check is decided when it is awaited"]
-pub struct Check<'l, 'p> {
-    limiter: &'l Limiter,
-    /// The longest wait for a remote store, if the caller has one.
-    within: Option<Duration>,
-    state: CheckState<'p>,
-}
+pub struct Check<'l, 'p>(CheckState<'l, 'p>);
 
-enum CheckState<'p> {
-    New(Charges<'p>),
-    /// In a box, so that the future of an embedded check stays small.
-    Waiting(Box<WaitingCheck<'p>>),
-    Done,
+enum CheckState<'l, 'p> {
+    New(&'l Limiter, Box<Checked<'p>>),
+    /// `None` once the check is decided.
+    Waiting(Option<Box<WaitingCheck<'p>>>),
 }
 
 impl<'l, 'p> Check<'l, 'p> {
-    pub(super) fn new(
-        limiter: &'l Limiter,
-        charges: Charges<'p>,
-        within: Option<Duration>,
-    ) -> Self {
-        Self { limiter, within, state: CheckState::New(charges) }
+    #[inline]
+    pub(super) fn new(limiter: &'l Limiter, check: Box<Checked<'p>>) -> Self {
+        Self(CheckState::New(limiter, check))
     }
 }
 
@@ -80,41 +70,37 @@ impl<'p> Future for Check<'_, 'p> {
     ///
     /// Panics if it is polled again after it was ready.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { limiter, within, state } = &mut *self;
-        if let CheckState::New(charges) = state {
-            match limiter.begin(charges, *within) {
-                Progress::Decided(Ok(reply)) => {
-                    let charges = mem::take(charges);
-                    *state = CheckState::Done;
-                    return Poll::Ready(decide(charges, reply));
-                }
-                Progress::Decided(Err(error)) => {
-                    *state = CheckState::Done;
-                    return Poll::Ready(Err(error));
-                }
-                Progress::Waits(call) => *state = CheckState::Waiting(Box::new(call)),
+        let state = &mut self.0;
+        if let CheckState::New(..) = state
+            && let CheckState::New(limiter, check) = mem::replace(state, CheckState::Waiting(None))
+        {
+            match limiter.begin(check, None) {
+                Progress::Decided(check) => return Poll::Ready(check.and_then(decide)),
+                Progress::Waits(call) => *state = CheckState::Waiting(Some(Box::new(call))),
             }
         }
-        let CheckState::Waiting(call) = state else { panic!("check polled after it was ready") };
-        let (charges, reply) = ready!(Pin::new(call).poll(cx));
-        *state = CheckState::Done;
-        Poll::Ready(reply.and_then(|reply| decide(charges, reply)))
+        let CheckState::Waiting(Some(call)) = state else {
+            panic!("check polled after it was ready")
+        };
+        let check = ready!(Pin::new(call).poll(cx));
+        *state = CheckState::Waiting(None);
+        Poll::Ready(check.and_then(decide))
     }
 }
 
 impl Limiter {
-    /// Begins a check, which waits no longer than `within` for a remote store. A check that waits takes the
-    /// charges, and returns them with the reply. One whose charges are not [valid](Charges::validate) fails at once.
+    /// Begins a check, which waits no longer than `within` for a remote store. One whose charges are not
+    /// [valid](Charges::validate) fails at once.
     pub(crate) fn begin<'p>(
         &self,
-        charges: &mut Charges<'p>,
+        check: Box<Checked<'p>>,
         within: Option<Duration>,
-    ) -> Progress<WaitingCheck<'p>> {
-        if let Err(error) = charges.validate() {
+    ) -> CheckProgress<'p> {
+        if let Err(error) = check.charges.validate() {
             return Progress::Decided(Err(error));
         }
-        match self.0.store.acquire(charges, within) {
-            Progress::Decided(reply) => Progress::Decided(reply),
+        match self.0.store.acquire(check, within) {
+            Progress::Decided(check) => Progress::Decided(check),
             Progress::Waits(call) => Progress::Waits(self.guard(call)),
         }
     }
@@ -131,30 +117,49 @@ impl Limiter {
         }
     }
 
+    /// Checks like [`check_within`](Self::check_within).
+    pub(super) async fn decide_within<'p>(
+        &self,
+        charges: Charges<'p>,
+        within: Duration,
+    ) -> Result<Decision<'p>, Error> {
+        decide(self.answered(Checked::new(charges), Some(within)).await?)
+    }
+
     /// Checks charges once, and leaves them to the caller, who may check them again.
     ///
     /// # Errors
     ///
     /// Returns an error if the store cannot answer, or if the charges are not valid.
     pub(super) async fn acquire(&self, charges: &Charges<'_>) -> Result<StoreReply, Error> {
-        let call = match self.begin(&mut charges.clone(), None) {
-            Progress::Decided(reply) => return reply,
+        let check = self.answered(Checked::new(charges.clone()), None).await?;
+        Ok(check.reply)
+    }
+
+    /// Waits for the reply to a check.
+    async fn answered<'p>(
+        &self,
+        check: Box<Checked<'p>>,
+        within: Option<Duration>,
+    ) -> Answered<'p> {
+        let call = match self.begin(check, within) {
+            Progress::Decided(check) => return check,
             // In a box, because many requests may wait for their turn, each with this future.
             Progress::Waits(call) => Box::new(call),
         };
-        call.await.1
+        call.await
     }
 
     /// Checks without waiting, as [`check_now`](Self::check_now) says.
-    pub(super) fn decide_now<'p>(&self, mut charges: Charges<'p>) -> Result<Decision<'p>, Error> {
+    pub(super) fn decide_now<'p>(&self, charges: Charges<'p>) -> Result<Decision<'p>, Error> {
         // No request is sent, because its charge could not be refunded if the reply is late.
         if !self.0.store.is_embedded() {
             let message = "check_now needs an embedded store, but the store of this limiter is remote; \
                            use check(..).await";
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        match self.begin(&mut charges, None) {
-            Progress::Decided(reply) => decide(charges, reply?),
+        match self.begin(Checked::new(charges), None) {
+            Progress::Decided(check) => decide(check?),
             Progress::Waits(_) => {
                 let message = "the store says that it is embedded, but its answer is not ready";
                 Err(Error::new(ErrorKind::Protocol, message).with_effect(Effect::Unknown))
@@ -163,15 +168,18 @@ impl Limiter {
     }
 }
 
-/// Makes the decision on these charges, and reports it.
-fn decide(charges: Charges<'_>, reply: StoreReply) -> Result<Decision<'_>, Error> {
-    telemetry::record_decision(Outcomes::new(&charges, &reply)?, reply.source, || None);
-    Decision::new(charges, reply)
+/// Makes the decision on a check, and reports it.
+fn decide(check: Box<Checked<'_>>) -> Result<Decision<'_>, Error> {
+    telemetry::record_decision(check.outcomes()?, check.reply.source, || None);
+    Decision::new(check)
 }
 
 impl fmt::Debug for Check<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let charges = if let CheckState::New(charges) = &self.state { Some(charges) } else { None };
+        let charges = match &self.0 {
+            CheckState::New(_, check) => Some(&check.charges),
+            CheckState::Waiting(_) => None,
+        };
         f.debug_struct("Check").field("charges", &charges).finish_non_exhaustive()
     }
 }

@@ -73,7 +73,6 @@ impl Limiter {
     }
 }
 
-#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 enum Attempt<'p> {
     /// The request is admitted, or waiting does not help.
     Final(Decision<'p>),
@@ -102,7 +101,7 @@ impl<'p> RepeatedCheck<'_, 'p> {
     async fn decide(&self, poll: &mut Duration, end: Instant) -> Result<Attempt<'p>, Error> {
         let reply = self.acquire().await?;
         let charges = self.charges();
-        let decision = Decision::new(charges.clone(), reply)?;
+        let decision = self.decision(reply)?;
         let refused = match &decision {
             Decision::Allowed(_) => None,
             Decision::Denied(denied) => denied.binding().zip(wait_of(denied, poll)),

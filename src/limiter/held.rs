@@ -11,7 +11,7 @@ use tokio::{runtime::Handle, time::Instant};
 
 use super::{Limiter, in_flight::HeldId};
 use crate::{
-    decision::{Decision, Receipt, Source},
+    decision::{Checked, Decision, Receipt, Source},
     remote::{Answered, Progress, WaitingCheck},
     runtime::runtime_with_timer,
 };
@@ -63,19 +63,18 @@ impl Limiter {
             let asked = Instant::now();
             let runtime = runtime_with_timer();
             let awaited = AwaitedCheck { limiter: self.clone(), runtime, call: Some(call) };
-            let (mut charges, reply) = awaited.await;
-            let Ok(reply) = reply else { return (charges, reply) };
-            if checks == MAX_CHECKS || asked.elapsed() <= latest || reply.source == Source::Fallback
+            let check = awaited.await?;
+            if checks == MAX_CHECKS
+                || asked.elapsed() <= latest
+                || check.reply.source == Source::Fallback
             {
-                return (charges, Ok(reply));
+                return Ok(check);
             }
-            let decision = Decision::new(charges.clone(), reply.clone());
-            let Ok(Decision::Allowed(allowed)) = decision else { return (charges, Ok(reply)) };
-            if let Err(error) = self.refund(&allowed.into_receipt()).await {
-                return (charges, Err(error));
-            }
-            match self.0.store.acquire(&mut charges, None) {
-                Progress::Decided(reply) => return (charges, reply),
+            let decision = Decision::new(check.clone());
+            let Ok(Decision::Allowed(allowed)) = decision else { return Ok(check) };
+            self.refund(&allowed.into_receipt()).await?;
+            match self.0.store.acquire(Checked::new(check.charges), None) {
+                Progress::Decided(check) => return check,
                 Progress::Waits(again) => call = again,
             }
             checks += 1;
@@ -110,8 +109,7 @@ impl Drop for AwaitedCheck {
         let Some(runtime) = self.runtime.take() else { return };
         let limiter = self.limiter.clone();
         runtime.spawn(async move {
-            if let (charges, Ok(reply)) = call.await
-                && let Ok(decision) = Decision::new(charges, reply)
+            if let Ok(decision) = call.await.and_then(Decision::new)
                 && let Some(receipt) = decision.in_flight()
             {
                 limiter.release(&receipt);

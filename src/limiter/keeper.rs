@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{Limiter, in_flight::DueUnits, limiter::LimiterState};
 use crate::{
-    decision::{Decision, Receipt, Source},
+    decision::{Checked, Decision, Receipt, Source},
     error::{Effect, Error, ErrorKind},
     quota::Quota,
     runtime::{run_on_own_thread, runtime_with_timer},
@@ -150,7 +150,7 @@ async fn renew(weak: Weak<LimiterState>, due: DueUnits, places: Arc<Semaphore>) 
     drop(state);
     let reply = answer.await;
     let Some(limiter) = weak.upgrade().map(Limiter) else { return };
-    let renewed = reply.and_then(|reply| Decision::forced(charges, reply));
+    let renewed = reply.and_then(|reply| Decision::forced(Checked::with_reply(charges, reply)));
     let receipt = renewed.ok().map(|renewed| Arc::new(renewed.into_receipt()));
     if let Some(released) = limiter.0.units.end_renewal(id, asked_at, receipt) {
         limiter.release(&released);

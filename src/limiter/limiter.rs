@@ -10,12 +10,12 @@ use super::{
     reservation::{Reservation, Reserved},
 };
 use crate::{
-    decision::{Allowed, Decision, Receipt, StoreReply},
+    decision::{Allowed, Checked, Decision, Receipt, StoreReply},
     error::Error,
     memory::{MemoryConfig, MemoryStore},
     policy::{Charge, Charges, OnFailure},
     quota::Quota,
-    remote::{Pipeline, Progress, Resilience, WaitingCheck},
+    remote::{CheckProgress, Pipeline, Progress, Resilience},
     runtime::RunningFlag,
     store::{Answer, NodeId, Request, Status, Store},
     telemetry,
@@ -110,7 +110,7 @@ impl Limiter {
     /// [`OnFailure::Deny`] or the limiter has no
     /// [fallback](crate::Resilience::fallback). An embedded store can always answer.
     pub fn check<'l, 'p>(&'l self, charges: impl Into<Charges<'p>>) -> Check<'l, 'p> {
-        Check::new(self, charges.into(), None)
+        Check::new(self, Checked::new(charges))
     }
 
     /// Checks like [`check`](Self::check), and returns the decision at once: for programs without an
@@ -173,12 +173,12 @@ impl Limiter {
     /// # Errors
     ///
     /// Returns an error in the cases of [`check`](Self::check).
-    pub fn check_within<'l, 'p>(
-        &'l self,
+    pub async fn check_within<'p>(
+        &self,
         charges: impl Into<Charges<'p>>,
         limit: Duration,
-    ) -> Check<'l, 'p> {
-        Check::new(self, charges.into(), Some(limit))
+    ) -> Result<Decision<'p>, Error> {
+        self.decide_within(charges.into(), limit).await
     }
 
     /// Returns the decision that [`check`](Self::check) would return, and spends nothing.
@@ -190,7 +190,7 @@ impl Limiter {
         let charges = charges.into();
         charges.validate()?;
         let reply = self.0.store.call(Request::Peek(&charges)).await?;
-        Decision::new(charges, reply)
+        Decision::new(Checked::with_reply(charges, reply))
     }
 
     /// Checks charges whose cost is known only after the work is done.
@@ -373,7 +373,7 @@ impl Limiter {
         let charges = charges.into();
         charges.validate()?;
         let reply = self.force(&charges).await?;
-        Decision::forced(charges, reply)
+        Decision::forced(Checked::with_reply(charges, reply))
     }
 
     /// Blocks the keys of these charges under their policies for `duration`. Takes one
@@ -532,12 +532,15 @@ impl LimiterStore {
     /// Begins a check, which waits no longer than `within` for a remote store.
     pub(super) fn acquire<'p>(
         &self,
-        charges: &mut Charges<'p>,
+        mut check: Box<Checked<'p>>,
         within: Option<Duration>,
-    ) -> Progress<WaitingCheck<'p>> {
+    ) -> CheckProgress<'p> {
         match self {
-            Self::Memory(store) => Progress::Decided(Ok(store.acquire(charges))),
-            Self::Other(pipeline) => pipeline.acquire(charges, within),
+            Self::Memory(store) => {
+                store.acquire(&mut check);
+                Progress::Decided(Ok(check))
+            }
+            Self::Other(pipeline) => pipeline.acquire(check, within),
         }
     }
 

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     algorithm::Ahead,
-    decision::{ChargeReply, Decision, StoreReply, Verdict},
+    decision::{ChargeReply, Checked, Decision, StoreReply, Verdict},
     error::Error,
     policy::{Charge, Charges},
     quota::Quota,
@@ -56,6 +56,11 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
     pub(super) async fn acquire(&self) -> Result<StoreReply, Error> {
         let reply = self.limiter.acquire(&self.repeated).await?;
         Ok(self.with_trials(reply))
+    }
+
+    /// Returns the decision on the charges.
+    pub(super) fn decision(&self, reply: StoreReply) -> Result<Decision<'p>, Error> {
+        Decision::new(Checked::with_reply(self.charges.clone(), reply))
     }
 
     /// Returns the denial of the check if its turn in the queues of these charges comes after `deadline`,
@@ -131,7 +136,7 @@ impl<'l, 'p> RepeatedCheck<'l, 'p> {
             line.standing.retry_after = Some(wait.max(Duration::from_micros(1)));
             longest = longest.max(is_known.then_some(wait));
         }
-        let denial = Decision::new(self.charges.clone(), self.with_trials(reply))?;
+        let denial = self.decision(self.with_trials(reply))?;
         Ok((denial, longest))
     }
 

@@ -31,7 +31,6 @@ use crate::{
 /// ```
 #[derive(Debug)]
 #[must_use = "an unused result admits every request"]
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each denial")]
 pub enum Reserved<'p> {
     /// The units are spent, and can be refunded or settled.
     Held(Reservation),

@@ -69,7 +69,7 @@ impl Limiter {
             }
             let result = check.acquire().await;
             let wait = match result {
-                Ok(reply) => match Decision::new(check.charges().clone(), reply)? {
+                Ok(reply) => match check.decision(reply)? {
                     Decision::Denied(denied) => match wait_of(&denied, &mut poll) {
                         Some(wait) if Instant::now() + wait <= deadline => wait,
                         _ => break Decision::Denied(denied),

@@ -162,7 +162,11 @@ impl NewKeys<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{memory::decide::execute, policy::Policy, store::Request};
+    use crate::{
+        memory::decide::{Replies, execute},
+        policy::Policy,
+        store::Request,
+    };
 
     /// Without the balance, shards keep the sizes at which the store became full.
     #[test]
@@ -180,7 +184,8 @@ mod tests {
                 }
                 let charges = [policy.charge(key, 1)];
                 let request = Request::Acquire(&charges);
-                let _ = execute(&shards, request, Timestamp::from_micros(key));
+                let mut replies = Replies::new();
+                execute(&shards, request, Timestamp::from_micros(key), &mut replies);
             }
             assert_eq!(lens().sum::<usize>(), KEYS);
             let smallest = lens().min();

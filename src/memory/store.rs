@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    decision::{ChargeReply, Receipt},
+    decision::{ChargeReply, Checked, Receipt},
     policy::Charge,
     store::{
         Answer, MemoryStats, Request, Source, Status, Store, StoreReply, Traits, decide::Mode,
@@ -95,14 +95,22 @@ impl MemoryStore {
     }
 
     /// Decides a check now.
-    pub(crate) fn acquire(&self, charges: &[Charge<'_>]) -> StoreReply {
-        self.call_at(Request::Acquire(charges), self.0.clock.now())
+    pub(crate) fn acquire(&self, check: &mut Checked<'_>) {
+        let Checked { charges, reply } = check;
+        self.execute(Request::Acquire(charges), self.0.clock.now(), reply);
     }
 
     /// Executes a request at `time`.
     pub(crate) fn call_at(&self, request: Request<'_>, time: Timestamp) -> StoreReply {
-        let charges = execute(&self.0, request, time);
-        StoreReply { time, source: Source::Local, charges }
+        let mut reply = StoreReply::default();
+        self.execute(request, time, &mut reply);
+        reply
+    }
+
+    /// Executes a request at `time`, and fills the reply.
+    fn execute(&self, request: Request<'_>, time: Timestamp, reply: &mut StoreReply) {
+        (reply.time, reply.source) = (time, Source::Local);
+        execute(&self.0, request, time, &mut reply.charges);
     }
 
     /// Returns a name for the standing of this charge, which is unique in this process.

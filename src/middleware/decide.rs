@@ -16,13 +16,13 @@ use super::{
     response::{Decisions, ResponseChange},
 };
 use crate::{
-    decision::{Decision, Denied, StoreReply},
+    decision::{Checked, Decision, Denied},
     error::Error,
     key::Key,
     limiter::Limiter,
     outcome::{BodySettlement, DenialBody, Settlement},
     policy::{Charges, FailurePolicy},
-    remote::{Progress, WaitingCheck},
+    remote::{Answered, Progress, WaitingCheck},
     rule::{RequestCharges, RequestFn, ResponseHooks, Rules, route},
     telemetry::{self, Announcement, FirstRequests},
 };
@@ -72,7 +72,7 @@ pub(super) enum Admission {
 #[expect(clippy::large_enum_variant, reason = "it is in the box of the call that waits for it")]
 pub(super) enum PendingDecision {
     /// A request to a remote store is in flight.
-    Checking { call: WaitingCheck<'static>, hooks: ResponseHooks },
+    Checking { call: WaitingCheck<'static>, policy: FailurePolicy, hooks: ResponseHooks },
     /// The request waits for its turn.
     Delayed { decision: DelayedDecision, policy: FailurePolicy, hooks: ResponseHooks },
 }
@@ -104,9 +104,9 @@ impl Decider {
         cx: &mut Context<'_>,
     ) -> Poll<Admission> {
         match pending {
-            PendingDecision::Checking { call, hooks } => {
-                let (charges, reply) = ready!(Pin::new(call).poll(cx));
-                Poll::Ready(self.judge(charges, mem::take(hooks), reply, parts))
+            PendingDecision::Checking { call, policy, hooks } => {
+                let check = ready!(Pin::new(call).poll(cx));
+                Poll::Ready(self.judge(check, *policy, mem::take(hooks), parts))
             }
             PendingDecision::Delayed { decision, policy, hooks } => {
                 Poll::Ready(match ready!(decision.as_mut().poll(cx)) {
@@ -119,7 +119,7 @@ impl Decider {
 
     /// Applies the rules to a request, and asks the limiter.
     fn check(&self, parts: &mut Parts) -> FirstStep {
-        let Ok(RequestCharges { mut charges, hooks, sum }) = self.rules.charges(parts) else {
+        let Ok(RequestCharges { charges, hooks, sum }) = self.rules.charges(parts) else {
             let response = self.denial_format.respond(Rejection::no_peer(), parts);
             return FirstStep::Decided(Admission::Rejected(response));
         };
@@ -130,12 +130,12 @@ impl Decider {
         if !self.delay.is_zero() {
             return FirstStep::Pending(self.delay(charges.into_owned(), hooks));
         }
-        match self.limiter.begin(&mut charges, None) {
-            Progress::Decided(reply) => {
-                FirstStep::Decided(self.judge(charges, hooks, reply, parts))
-            }
+        let policy = charges.failure_policy();
+        match self.limiter.begin(Checked::new(charges), None) {
+            Progress::Decided(check) => FirstStep::Decided(self.judge(check, policy, hooks, parts)),
             Progress::Waits(call) => {
-                FirstStep::Pending(PendingDecision::Checking { call: call.into_owned(), hooks })
+                let call = call.into_owned();
+                FirstStep::Pending(PendingDecision::Checking { call, policy, hooks })
             }
         }
     }
@@ -185,13 +185,12 @@ impl Decider {
     /// Decides a request with the reply of the store.
     fn judge(
         &self,
-        charges: Charges<'_>,
+        check: Answered<'_>,
+        policy: FailurePolicy,
         hooks: ResponseHooks,
-        reply: Result<StoreReply, Error>,
         parts: &mut Parts,
     ) -> Admission {
-        let policy = charges.failure_policy();
-        match reply.and_then(|reply| Decision::new(charges, reply)) {
+        match check.and_then(Decision::new) {
             Ok(decision) => self.admit(&decision, hooks, parts),
             Err(error) => self.fail(policy, &error, parts),
         }

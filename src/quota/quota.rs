@@ -67,6 +67,15 @@ impl Quota {
     const LIMIT_BITS: u32 = 40;
     const LIMIT_MASK: u64 = (1 << Self::LIMIT_BITS) - 1;
 
+    /// Returns the quota as words, from which [`from_words`](Self::from_words) makes it again.
+    pub(crate) fn into_words(self) -> [u64; 3] {
+        [self.limit_and_lease, self.window, self.algorithm]
+    }
+
+    pub(crate) fn from_words([limit_and_lease, window, algorithm]: [u64; 3]) -> Self {
+        Self { limit_and_lease, window, algorithm }
+    }
+
     /// Creates a quota of `limit` units per `window`, counted by `algorithm`.
     ///
     /// # Errors

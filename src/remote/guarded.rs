@@ -22,7 +22,7 @@ use super::{
     instances::Instances,
 };
 use crate::{
-    decision::{Source, StoreReply},
+    decision::{Checked, Source, StoreReply},
     error::{Effect, Error, ErrorKind},
     policy::{Charge, Charges},
     runtime::{
@@ -65,18 +65,15 @@ impl Guarded {
         Self(Arc::new(guards))
     }
 
-    /// Begins a check, and waits no longer than `limit` for the store. A check that waits takes the charges,
-    /// and returns them with the reply.
+    /// Begins a check, and waits no longer than `limit` for the store.
     pub(super) fn acquire<'p>(
         &self,
-        charges: &mut Charges<'p>,
+        check: Box<Checked<'p>>,
         limit: Option<Duration>,
-    ) -> Progress<WaitingCheck<'p>> {
-        match self.send(Request::Acquire(charges), Origin::Caller, limit) {
-            Progress::Decided(reply) => Progress::Decided(reply),
-            Progress::Waits(call) => {
-                Progress::Waits(WaitingCheck::Store(call.keeping(mem::take(charges))))
-            }
+    ) -> CheckProgress<'p> {
+        match self.send(Request::Acquire(&check.charges), Origin::Caller, limit) {
+            Progress::Decided(reply) => Progress::Decided(reply.map(|reply| check.replied(reply))),
+            Progress::Waits(call) => Progress::Waits(WaitingCheck::Store(call.keeping(check))),
         }
     }
 
@@ -99,10 +96,10 @@ impl Guarded {
             Progress::Decided(reply) => Answer::ready(reply),
             Progress::Waits(call) => {
                 let call = match request_of(request) {
-                    Some(_) => call.keeping(Charges::copy(request.slice())),
+                    Some(_) => call.keeping(Checked::new(Charges::copy(request.slice()))),
                     None => call,
                 };
-                Answer::pending(async move { call.await.1 })
+                Answer::pending(async move { Ok(call.await?.reply) })
             }
         };
         if local.iter().all(|reply| reply.units == 0) {
@@ -133,13 +130,13 @@ impl Guarded {
     /// 7. If the store has failed, the fallback decides. If it has answered, the backlog of the
     ///    fallback is charged to it.
     ///
-    /// The caller gives a call that waits its [charges](StoreCall::keeping).
+    /// The caller gives a call that waits its [check](StoreCall::keeping).
     fn send(
         &self,
         request: Request<'_>,
         origin: Origin,
         limit: Option<Duration>,
-    ) -> Progress<StoreCall<'static>> {
+    ) -> Progress<StoreReply, StoreCall<'static>> {
         // 1.
         if let (Request::Refund(receipt), Some(fallback)) = (request, &self.fallback)
             && receipt.source == Source::Fallback
@@ -168,7 +165,7 @@ impl Guarded {
         let call = Unrecorded(Some(SentCall {
             guarded: self.clone(),
             request_of: request_of(request),
-            charges: Charges::default(),
+            check: None,
             origin,
             start,
             tracked,
@@ -280,21 +277,24 @@ impl Deref for Guarded {
 }
 
 /// The result of a step: a reply, or what waits for one.
-pub(crate) enum Progress<C> {
-    Decided(Result<StoreReply, Error>),
+pub(crate) enum Progress<R, C> {
+    Decided(Result<R, Error>),
     Waits(C),
 }
 
-/// A check that waits for the store. It has the charges, and returns them with the reply.
+/// The result of the beginning of a check.
+pub(crate) type CheckProgress<'p> = Progress<Box<Checked<'p>>, WaitingCheck<'p>>;
+
+/// A check to which the store has replied.
+pub(crate) type Answered<'p> = Result<Box<Checked<'p>>, Error>;
+
+/// A check that waits for the store.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation more for each check")]
 pub(crate) enum WaitingCheck<'p> {
     Store(StoreCall<'p>),
     /// A check with more steps than a call of the store.
     Boxed(Pin<Box<dyn Future<Output = Answered<'static>> + Send>>),
 }
-
-/// The charges of a check, and the reply to them.
-pub(crate) type Answered<'p> = (Charges<'p>, Result<StoreReply, Error>);
 
 impl WaitingCheck<'_> {
     /// Creates a check of several steps.
@@ -340,16 +340,17 @@ pub(crate) struct StoreCall<'p> {
 }
 
 impl<'p> StoreCall<'p> {
-    /// Gives the request its charges, which the deny cache and the fallback need when the call has ended.
-    fn keeping(mut self, charges: Charges<'p>) -> Self {
+    /// Gives the request its check, whose charges the deny cache and the fallback need when the call has ended.
+    fn keeping(mut self, check: Box<Checked<'p>>) -> Self {
         if let Some(call) = &mut self.call.0 {
-            call.charges = charges;
+            call.check = Some(check);
         }
         self
     }
 
     fn charges(&self) -> &[Charge<'p>] {
-        self.call.0.as_ref().map_or(&[], |call| &call.charges)
+        let check = self.call.0.as_ref().and_then(|call| call.check.as_ref());
+        check.map_or(&[], |check| &check.charges)
     }
 
     fn into_owned(self) -> StoreCall<'static> {
@@ -380,10 +381,10 @@ impl<'p> Future for StoreCall<'p> {
             telemetry::store_answered(time);
         }
         // 6 and 7.
-        let charges = mem::take(&mut call.charges);
-        let request = call.request_of.map(|request_of| request_of(&charges));
+        let check = call.check.take().unwrap_or_else(Checked::empty);
+        let request = call.request_of.map(|request_of| request_of(&check.charges));
         let reply = call.finish(reply, now, time, request);
-        Poll::Ready((charges, reply))
+        Poll::Ready(reply.map(|reply| check.replied(reply)))
     }
 }
 
@@ -409,8 +410,8 @@ struct SentCall<'p> {
     guarded: Guarded,
     /// `None` for a request that the fallback does not execute.
     request_of: Option<RequestOf>,
-    /// Empty for a request whose charges are not needed any more.
-    charges: Charges<'p>,
+    /// `None` for a request whose charges are not needed any more.
+    check: Option<Box<Checked<'p>>>,
     origin: Origin,
     start: Instant,
     /// The handle with which the deny cache records the outcome.
@@ -433,7 +434,7 @@ impl<'p> Unrecorded<'p> {
         Unrecorded(self.0.take().map(|call| SentCall {
             guarded: call.guarded,
             request_of: call.request_of,
-            charges: call.charges.into_owned(),
+            check: call.check.map(Checked::into_owned),
             origin: call.origin,
             start: call.start,
             tracked: call.tracked,
@@ -484,14 +485,15 @@ impl SentCall<'_> {
 
 impl Drop for Unrecorded<'_> {
     fn drop(&mut self) {
-        let Some(SentCall { guarded, charges, start, tracked, permits, .. }) = self.0.take() else {
+        let Some(SentCall { guarded, check, start, tracked, permits, .. }) = self.0.take() else {
             return;
         };
         let now = Instant::now();
         let time = guarded.store_time(start, now);
         guarded.record(permits, now, |breaker| breaker.judge_abandoned(time));
         if let Some(cache) = &guarded.deny_cache {
-            cache.abandon(tracked, &charges);
+            let charges = check.as_ref().map_or(&[][..], |check| &check.charges);
+            cache.abandon(tracked, charges);
         }
     }
 }

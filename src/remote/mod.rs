@@ -28,6 +28,6 @@ mod recovery;
 
 pub use self::{breaker::BreakerConfig, config::Resilience, pipeline::Protected};
 pub(crate) use self::{
-    guarded::{Answered, Progress, WaitingCheck},
+    guarded::{Answered, CheckProgress, Progress, WaitingCheck},
     pipeline::Pipeline,
 };

@@ -10,12 +10,13 @@ use super::{
     breaker::Breakers,
     deny_cache::DenyCache,
     fallback::Fallback,
-    guarded::{Guarded, Guards, Origin, Progress, WaitingCheck},
+    guarded::{CheckProgress, Guarded, Guards, Origin, Progress},
     instances::Instances,
     leases::{self, Leases},
 };
 use crate::{
     clock::micros,
+    decision::Checked,
     error::Error,
     policy::{Charge, Charges},
     runtime::{BackgroundTask, MovingAverage},
@@ -82,10 +83,10 @@ impl Pipeline {
     /// is shorter than the deadline.
     pub(crate) fn acquire<'p>(
         &self,
-        charges: &mut Charges<'p>,
+        check: Box<Checked<'p>>,
         within: Option<Duration>,
-    ) -> Progress<WaitingCheck<'p>> {
-        self.acquire_by(charges, self.limit_within(within))
+    ) -> CheckProgress<'p> {
+        self.acquire_by(check, self.limit_within(within))
     }
 
     /// Executes a request. A check that waits has a copy of the charges.
@@ -107,22 +108,22 @@ impl Pipeline {
 
     fn acquire_by<'p>(
         &self,
-        charges: &mut Charges<'p>,
+        check: Box<Checked<'p>>,
         limit: Option<Duration>,
-    ) -> Progress<WaitingCheck<'p>> {
+    ) -> CheckProgress<'p> {
         match &self.leases {
-            Some(leases) if charges.iter().all(Charge::may_be_leased) => {
-                leases.acquire(charges, limit)
+            Some(leases) if check.charges.iter().all(Charge::may_be_leased) => {
+                leases.acquire(check, limit)
             }
-            _ => self.guarded.acquire(charges, limit),
+            _ => self.guarded.acquire(check, limit),
         }
     }
 
     fn call_by(&self, request: Request<'_>, limit: Option<Duration>) -> Answer {
         if let Request::Acquire(charges) = request {
-            return match self.acquire_by(&mut Charges::copy(charges), limit) {
-                Progress::Decided(reply) => Answer::ready(reply),
-                Progress::Waits(call) => Answer::pending(async move { call.await.1 }),
+            return match self.acquire_by(Checked::new(Charges::copy(charges)), limit) {
+                Progress::Decided(check) => Answer::ready(check.map(|check| check.reply)),
+                Progress::Waits(call) => Answer::pending(async move { Ok(call.await?.reply) }),
             };
         }
         match &self.leases {

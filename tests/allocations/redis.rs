@@ -58,7 +58,7 @@ async fn allocations_of_queued(limiter: &Limiter, policy: &Policy) -> usize {
     counts[counts.len() / 2]
 }
 
-/// Returns how many of 1000 checks that leased units pay allocate. Some of them start a renewal.
+/// Returns how many of 1000 checks that leased units pay allocate more than their box. Some of them start a renewal.
 async fn allocating_checks_from_stock(limiter: &Limiter, policy: &Policy) -> usize {
     let mut allocating = 0;
     let mut from_stock = 0;
@@ -68,7 +68,8 @@ async fn allocating_checks_from_stock(limiter: &Limiter, policy: &Policy) -> usi
         let allocations = region.change().allocations;
         if decision.source() == Source::Leased {
             from_stock += 1;
-            allocating += usize::from(allocations > 0);
+            // The check itself is in a box.
+            allocating += usize::from(allocations > 1);
         }
         // The tasks of the renewals and of the connection run.
         yield_now().await;
@@ -89,7 +90,7 @@ async fn checks_allocate_seldom() {
     // For several charges the fallback keeps a copy that does not fit in place, and the deny cache
     // one of its keys.
     for (resilience, limit_for_three, name) in
-        [(Resilience::none(), 6, "without resilience"), (Resilience::default(), 8, "by default")]
+        [(Resilience::none(), 7, "without resilience"), (Resilience::default(), 9, "by default")]
     {
         let limiter = Limiter::with_resilience(store.clone(), resilience);
         let one = allocations_until_sent(&limiter, || policies[0].charge("alice", 1).into()).await;
@@ -102,7 +103,7 @@ async fn checks_allocate_seldom() {
             "{name}: {one} allocations for one charge, {three} for three, {queued} for a queued one"
         );
         assert!(queued <= 4, "{name}: {queued} allocations for a queued check");
-        assert!(one <= 6, "{name}: {one} allocations for one charge");
+        assert!(one <= 7, "{name}: {one} allocations for one charge");
         assert!(three <= limit_for_three, "{name}: {three} allocations for three charges");
     }
 
@@ -111,6 +112,6 @@ async fn checks_allocate_seldom() {
     let patient = Resilience::default().deadline(Duration::from_secs(30)).without_breaker();
     let limiter = Limiter::with_resilience(store, patient);
     let allocating = allocating_checks_from_stock(&limiter, &leased).await;
-    eprintln!("{allocating} of 1000 checks from stock allocate");
-    assert!(allocating < 50, "{allocating} of 1000 checks from stock allocate");
+    eprintln!("{allocating} of 1000 checks from stock allocate more");
+    assert!(allocating < 50, "{allocating} of 1000 checks from stock allocate more");
 }

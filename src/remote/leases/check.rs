@@ -5,7 +5,7 @@
 //!    end of these renewals, and pays again.
 //! 3. [Ask](Leases::ask): the store is asked for all charges in one call.
 
-use std::{mem, pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{
     super::{
         config::Resilience,
-        guarded::{Answered, Guards, Progress, WaitingCheck},
+        guarded::{Answered, CheckProgress, Guards, Progress, WaitingCheck},
     },
     leases::Leases,
     stocks::{Attempted, Payment},
@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     clock::micros,
-    decision::StoreReply,
-    policy::{Charge, Charges},
+    decision::Checked,
+    policy::Charge,
     runtime::{TimeLimit, runtime_with_timer},
     store::Request,
     telemetry,
@@ -53,25 +53,25 @@ impl Leases {
     /// the store.
     pub(in crate::remote) fn acquire<'p>(
         self: &Arc<Self>,
-        charges: &mut Charges<'p>,
+        mut check: Box<Checked<'p>>,
         limit: Option<Duration>,
-    ) -> Progress<WaitingCheck<'p>> {
-        let (ends, now) = match self.pay_all(charges, true) {
-            Ok(reply) => return Progress::Decided(Ok(reply)),
-            Err(Unpaid::Cold) => return self.stocks.guarded.acquire(charges, limit),
+    ) -> CheckProgress<'p> {
+        let (ends, now) = match self.pay_all(&mut check, true) {
+            Ok(()) => return Progress::Decided(Ok(check)),
+            Err(Unpaid::Cold) => return self.stocks.guarded.acquire(check, limit),
             Err(Unpaid::Short { ends, now }) => (ends, now),
         };
-        if ends.is_empty() || !self.may_wait(charges, limit) {
-            return self.ask(charges, now, limit);
+        if ends.is_empty() || !self.may_wait(&check.charges, limit) {
+            return self.ask(check, now, limit);
         }
         // The deny cache decides without a wait.
         if let Some(cache) = &self.stocks.guarded.deny_cache
-            && let Err(denial) = cache.begin(Request::Acquire(charges))
+            && let Err(denial) = cache.begin(Request::Acquire(&check.charges))
         {
-            return Progress::Decided(Ok(denial));
+            return Progress::Decided(Ok(check.replied(denial)));
         }
-        let charges = mem::take(charges).into_owned();
-        Progress::Waits(WaitingCheck::boxed(Arc::clone(self).pay_later(charges, ends, limit)))
+        let check = check.into_owned();
+        Progress::Waits(WaitingCheck::boxed(Arc::clone(self).pay_later(check, ends, limit)))
     }
 
     /// Pays all charges from stock. `is_new` is false for a check that has waited, which counts once as demand.
@@ -81,10 +81,11 @@ impl Leases {
     /// # Errors
     ///
     /// Returns the reason if the stocks cannot pay all charges. The stocks then have their units again.
-    fn pay_all(&self, charges: &[Charge<'_>], is_new: bool) -> Result<StoreReply, Unpaid> {
+    fn pay_all(&self, check: &mut Checked<'_>, is_new: bool) -> Result<(), Unpaid> {
+        let Checked { charges, reply } = check;
         let is_alone = charges.len() == 1;
-        let mut payment = Payment::new(charges.len());
-        for charge in charges {
+        let mut payment = Payment::new(reply);
+        for charge in &**charges {
             self.pay(charge, is_new && is_alone, &mut payment);
         }
         let is_cold = payment.attempts.iter().any(|it| matches!(it.result, Attempted::Cold));
@@ -93,7 +94,7 @@ impl Leases {
         }
         if payment.reply.charges.len() == charges.len() {
             telemetry::paid_from_stock();
-            return Ok(payment.reply);
+            return Ok(());
         }
         self.stocks.undo(&payment);
         if payment.attempts.iter().any(|it| matches!(it.result, Attempted::Short(_))) {
@@ -122,7 +123,7 @@ impl Leases {
     /// Waits for renewals, for half of the limit in total. Then the stocks pay, or the store is asked.
     async fn pay_later(
         self: Arc<Self>,
-        mut charges: Charges<'static>,
+        mut check: Box<Checked<'static>>,
         mut ends: RenewalEnds,
         limit: Option<Duration>,
     ) -> Answered<'static> {
@@ -138,16 +139,16 @@ impl Leases {
             };
             let delay = &self.stocks.guarded.scheduling_delay;
             let have_ended = wait.wait_measured(pin!(ended), delay).await.is_ok();
-            ends = match self.pay_all(&charges, false) {
-                Ok(reply) => return (charges, Ok(reply)),
+            ends = match self.pay_all(&mut check, false) {
+                Ok(()) => return Ok(check),
                 Err(Unpaid::Short { ends, .. }) if have_ended && !ends.is_empty() => ends,
                 Err(_) => break,
             };
         }
         // A process that was late has half of the time left.
         let rest = limit.map(|limit| limit.saturating_sub(start.elapsed()).max(half));
-        match self.ask(&mut charges, self.stocks.now(), rest) {
-            Progress::Decided(reply) => (charges, reply),
+        match self.ask(check, self.stocks.now(), rest) {
+            Progress::Decided(check) => check,
             Progress::Waits(call) => call.await,
         }
     }
@@ -155,22 +156,19 @@ impl Leases {
     /// Asks the store for charges that the stocks cannot pay. `asked_at` is no later than now.
     fn ask<'p>(
         &self,
-        charges: &mut Charges<'p>,
+        check: Box<Checked<'p>>,
         asked_at: u64,
         limit: Option<Duration>,
-    ) -> Progress<WaitingCheck<'p>> {
-        match self.stocks.guarded.acquire(charges, limit) {
-            Progress::Decided(mut reply) => {
-                self.stocks.record(charges, asked_at, &mut reply);
-                Progress::Decided(reply)
+    ) -> CheckProgress<'p> {
+        match self.stocks.guarded.acquire(check, limit) {
+            Progress::Decided(check) => {
+                Progress::Decided(check.map(|check| self.stocks.record(check, asked_at)))
             }
             Progress::Waits(call) => {
                 let stocks = Arc::clone(&self.stocks);
                 let call = call.into_owned();
                 Progress::Waits(WaitingCheck::boxed(async move {
-                    let (charges, mut reply) = call.await;
-                    stocks.record(&charges, asked_at, &mut reply);
-                    (charges, reply)
+                    Ok(stocks.record(call.await?, asked_at))
                 }))
             }
         }

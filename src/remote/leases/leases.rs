@@ -45,7 +45,7 @@ impl Leases {
     }
 
     /// Pays a charge from stock, and starts a renewal if little is left. See [`Stocks::pay`].
-    pub(super) fn pay(&self, charge: &Charge<'_>, is_demand: bool, payment: &mut Payment) {
+    pub(super) fn pay(&self, charge: &Charge<'_>, is_demand: bool, payment: &mut Payment<'_>) {
         if let Some(renewal) = self.stocks.pay(charge, self.round_trip(), is_demand, payment) {
             self.start(*renewal);
         }

@@ -17,8 +17,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, Timestamp, micros},
-    decision::{ChargeReply, ReceiptLine, Source, StoreReply, Verdict},
-    error::Error,
+    decision::{ChargeReply, Checked, ReceiptLine, Source, StoreReply, Verdict},
     policy::Charge,
     sync::Mutex,
 };
@@ -43,10 +42,10 @@ pub(super) struct Stocks {
 }
 
 /// A check that is paid from stock, charge by charge.
-pub(super) struct Payment {
+pub(super) struct Payment<'r> {
     pub(super) attempts: SmallVec<[Attempt; 3]>,
     /// The reply to the charges that are paid.
-    pub(super) reply: StoreReply,
+    pub(super) reply: &'r mut StoreReply,
     /// The time of the last attempt.
     pub(super) now: u64,
 }
@@ -67,14 +66,11 @@ pub(super) enum Attempted {
     Cold,
 }
 
-impl Payment {
-    /// Creates the payment of a check with this number of charges, none of which is paid yet.
-    pub(super) fn new(charges: usize) -> Self {
-        let reply = StoreReply {
-            time: Timestamp::default(),
-            source: Source::Leased,
-            charges: SmallVec::with_capacity(charges),
-        };
+impl<'r> Payment<'r> {
+    /// Creates the payment of a check none of whose charges is paid yet, and empties its reply.
+    pub(super) fn new(reply: &'r mut StoreReply) -> Self {
+        reply.charges.clear();
+        (reply.time, reply.source) = (Timestamp::default(), Source::Leased);
         Self { attempts: SmallVec::new(), reply, now: 0 }
     }
 }
@@ -108,7 +104,7 @@ impl Stocks {
         charge: &Charge<'_>,
         round_trip: u64,
         is_demand: bool,
-        payment: &mut Payment,
+        payment: &mut Payment<'_>,
     ) -> Option<Box<NewRenewal>> {
         let Payment { attempts, reply, now } = payment;
         let fingerprint = self.table.fingerprint(charge);
@@ -150,7 +146,7 @@ impl Stocks {
     }
 
     /// Counts a check of several charges, all of whose keys are busy, as demand.
-    pub(super) fn observe(&self, charges: &[Charge<'_>], payment: &Payment) {
+    pub(super) fn observe(&self, charges: &[Charge<'_>], payment: &Payment<'_>) {
         for (charge, attempt) in charges.iter().zip(&payment.attempts) {
             self.with_stock(attempt.fingerprint, |entry| {
                 entry.stock.observe(payment.now, charge.cost());
@@ -160,7 +156,7 @@ impl Stocks {
 
     /// Puts the units of a denied check into the stocks that they were taken from. If their grant has left
     /// the stock meanwhile, they come back by themselves.
-    pub(super) fn undo(&self, payment: &Payment) {
+    pub(super) fn undo(&self, payment: &Payment<'_>) {
         for Attempt { fingerprint, result } in &payment.attempts {
             if let Attempted::Paid(taken) = result {
                 self.with_stock(*fingerprint, |entry| entry.stock.undo(taken));
@@ -170,26 +166,28 @@ impl Stocks {
 
     /// Records the store's reply to a check that was not paid from stock, and adds the stocks to it as far as its
     /// charges have passed.
-    pub(super) fn record(
+    pub(super) fn record<'p>(
         &self,
-        charges: &[Charge<'_>],
+        mut check: Box<Checked<'p>>,
         asked_at: u64,
-        reply: &mut Result<StoreReply, Error>,
-    ) {
-        let Ok(StoreReply { time, source: Source::Shared, charges: replies }) = reply else {
-            return;
-        };
-        for (charge, reply) in charges.iter().zip(replies) {
+    ) -> Box<Checked<'p>> {
+        let Checked { charges, reply } = &mut *check;
+        if reply.source != Source::Shared {
+            return check;
+        }
+        let time = reply.time;
+        for (charge, reply) in charges.iter().zip(&mut reply.charges) {
             self.with_stock_of(charge, |entry| {
                 if entry.stock.quota() != charge.quota() {
                     return;
                 }
-                entry.stock.record(asked_at, *time, reply.standing);
+                entry.stock.record(asked_at, time, reply.standing);
                 if reply.verdict == Verdict::Passed {
                     reply.standing = entry.stock.standing(asked_at);
                 }
             });
         }
+        check
     }
 
     /// Refunds the units of a receipt's line to the stock that they were taken from. Returns `None` if
