@@ -51,6 +51,9 @@ pub(super) enum Backend {
     Redis(Box<Redis>),
 }
 
+/// The number of an hour, and its fields.
+type StoredHour = (u64, HashMap<String, u64>);
+
 /// A connection to the Redis that has the overrides.
 pub(super) struct Redis {
     client: Client,
@@ -172,7 +175,7 @@ impl Redis {
     /// Returns the time of Redis in milliseconds, and the units of the last hours.
     pub(super) async fn hours(&mut self) -> Result<(u64, Hours), OverrideError> {
         let read = self.call("hours", vec![KEPT_HOURS.to_string()]).await;
-        let (now_millis, hours): (u64, Vec<(u64, HashMap<String, u64>)>) =
+        let (now_millis, hours): (u64, Vec<StoredHour>) =
             read.map_err(|error| failed(&error, false))?;
         let hours = hours.into_iter().map(|(hour, fields)| {
             let mut units = BTreeMap::<String, Totals>::new();

@@ -331,7 +331,7 @@ async fn a_script_sees_the_fleet_once() {
     let service = Service::start().await;
     // Another process of the same service, which admits and denies too.
     let (registry, other) = (service.config.registry(), Offenders::new(10));
-    let place = OverridesConfig::new(service._server.url(), "plim").version("1.4.2 beta");
+    let place = OverridesConfig::new(service.server.url(), "plim").version("1.4.2 beta");
     let overrides = Overrides::connect(place, registry.clone(), Limiter::in_memory()).await;
     let overrides = overrides.expect("connected");
     overrides.publish(&other);
