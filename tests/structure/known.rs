@@ -41,7 +41,6 @@ pub(crate) const SMALL_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("config/watch", "a task and its guard"),
             ("guide", "the pages of the guide"),
             ("offenders/offender", "a public type"),
-            ("overrides/config", "a public type"),
         ],
     ),
     ("lookup/src", &[("telemetry", "the seam of two features")]),
