@@ -11,5 +11,5 @@ if not met_block then
   if answering then
     reply[charge] = pack('<ddddddddd', now, units, free, next_after, reset_after, retry_after, mark1, mark2, mark3)
   end
-  return admitted and (charge < last or required == 0 or units > 0 or not answering and free >= required)
+  return admitted and (is_followed or required == 0 or units > 0 or not answering and free >= required), nil, last
 end

@@ -35,8 +35,9 @@ elseif (block_header or operation == 'k') and not foreign then
   end
   if answering and (lifted or blocked) then
     -- The whole state is written: behind another header, or in its own place again.
-    if not expires then
-      expires = block_header and parse('<I7', block_header, 22) or now + call('PTTL', key) * 1000
+    if not expires or is_prefix then
+      is_prefix, expires = false, expires or block_header and parse('<I7', block_header, 22)
+        or now + call('PTTL', key) * 1000
       state = call('GETRANGE', key, offset, -1)
       written = written and written .. string.sub(state, #written + 1) or state
     end

@@ -12,11 +12,15 @@ local algorithm, flags, limit, window, parameter, cost, max_cost =
   parse('<BBddddd', lines, position)
 
 -- A charge with the key of an earlier one is committed when that one has been written.
-if again and flags % 4 < 2 then return end
 local answering = again or flags % 4 < 2
+if again and flags % 4 < 2 then return end
+if not answering and not repeated then repeated = charge end
+-- The number of the last charge of the check, and whether it is another one.
+local last, is_followed = charge, not again and flags < 16
 -- A branch reads the `state`, finds out how many units are `free`, and leaves what is to be `written`:
--- a whole state, with the time when it `expires`, or the beginning of one, which keeps its expiry.
-local free, foreign, written, expires
+-- a whole state, with the time when it `expires`, or the beginning of one, which keeps its expiry. `is_prefix` is
+-- true for the beginning of a state with a new expiry.
+local free, foreign, written, expires, is_prefix
 -- The check passes this charge if at least `required` units are free: a shadow or a trial never refuses.
 local required = flags % 2 == 1 and 0 or cost
 -- A trial is spent if it passes by itself, whatever the check decides.
@@ -50,7 +54,6 @@ end
 local next_after, reset_after, retry_after = 0, 0, 0
 -- The maximum number of free units.
 local capacity = limit
--- `in_ring` is true if ring.lua counts this charge. `buckets` is then the number of buckets in a window,
--- and the others are the functions and the layouts that it needs. `in_flight` is true under a concurrency
--- limit. `fade` is a number if periods.lua counts this charge.
-local fade, in_ring, in_flight, buckets, find, bucket_end, long_header, short_header
+-- `in_ring` is true if ring.lua counts this charge. `buckets` is then the number of buckets in a window, and
+-- `in_flight` is true under a concurrency limit. `fade` is a number if periods.lua counts this charge.
+local fade, in_ring, in_flight, buckets

@@ -20,8 +20,7 @@ if fade then
   local function weight(units, hold, zero, time)
     if time >= zero then return 0 end
     if time <= hold then return units end
-    local whole, rest = mul_div(units, zero - time, 0, zero - hold)
-    return rest > 0 and whole + 1 or whole
+    return div_up(units, zero - time, 0, zero - hold)
   end
 
   if state ~= '' then
@@ -90,12 +89,13 @@ if fade then
     if previous > 0 then used = used + weight(previous, end_ - window, end_, seen) end
     if carried > 0 then used = used + weight(carried, hold, zero, seen) end
     free = limit > used and limit - used or 0
-    if charge < last then
-      admitted, foreign = decide(operation, now, charge + 1, admitted and free >= required, last)
+    if is_followed then
+      admitted, foreign, last =
+        decide(operation, now, charge + 1, admitted and free >= required)
       if foreign then return nil, foreign end
     end
     if answering and operation ~= 'g' and (admitted or trial) and free >= needed then
-      units = units_of(free, cost, max_cost, flags)
+      units = max_cost > cost and units_of(free, cost, max_cost, flags) or cost
     end
     if answering and operation ~= 'g' and units > 0 then
       used, current, mark1 = used - current, current + units, end_ - window

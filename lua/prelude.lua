@@ -7,10 +7,11 @@
 --   self_test.lua              answers 't', the self-test of the commands
 --   decide = function(..)      decides one charge. It begins again behind a block
 --     charge.lua               reads the charge and its state
---     release.lua              releases units in flight, in most cases
 --     if algorithm == .. then  one such branch for each algorithm, with the file named after it
 --     periods.lua              what fixed_window.lua and sliding_counter.lua share
---     ring_find.lua, ring.lua  what sliding_log.lua and sliding_buckets.lua share
+--     ring_find.lua            the functions of the logs
+--     release.lua              releases units in flight, in most cases
+--     ring.lua                 what sliding_log.lua and sliding_buckets.lua share
 --     block.lua                blocks keys, and refuses blocked ones
 --     reset.lua, write.lua     delete or write the state
 --     answer.lua               replies
@@ -62,52 +63,48 @@ local function mul_div(a, b, d, c)
   rest = product % c
   if product < 9007199254740992 then return quotient + (product - rest) / c, rest end
   -- Long division, a few bits of b at a time, so that no step exceeds 2^53.
-  local more
-  rest, more = 0, 0
-  local bit = 1
-  if c < 35184372088832 then
-    while bit * 128 <= b do bit = bit * 128 end
-    while bit >= 1 do
-      local digit = (b - b % bit) / bit
-      b = b - digit * bit
-      local sum = rest * 128 + a * digit
-      rest = sum % c
-      more = more * 128 + (sum - rest) / c
-      bit = bit / 128
-    end
-  else
-    while bit * 2 <= b do bit = bit * 2 end
-    while bit >= 1 do
-      more = more * 2
-      if rest >= c - rest then rest, more = rest - (c - rest), more + 1 else rest = rest + rest end
-      if b >= bit then
-        b = b - bit
-        if rest >= c - a then rest, more = rest - (c - a), more + 1 else rest = rest + a end
-      end
-      bit = bit / 2
-    end
+  local base, bit, more = c < 35184372088832 and 128 or 2, 1, 0
+  rest = 0
+  while bit * base <= b do bit = bit * base end
+  while bit >= 1 do
+    local digit = (b - b % bit) / bit
+    b = b - digit * bit
+    product = rest * base
+    rest = product % c
+    more = more * base + (product - rest) / c
+    product = rest + a * digit
+    rest = product % c
+    more = more + (product - rest) / c
+    bit = bit / base
   end
   local sum = rest + d
   rest = sum % c
   return quotient + more + (sum - rest) / c, rest
 end
 
--- Returns the units that a charge takes if so many are free, at least its cost.
+-- Returns ceil((a * b - d) / c), where d is below b, and c below 2^52.
+local function div_up(a, b, d, c)
+  local product = a * b
+  if product < 4503599627370496 then
+    product = product - d
+    return (product + -product % c) / c
+  end
+  -- The last b is added apart: a product beyond 2^53 would be inexact.
+  local quotient, rest = mul_div(a - 1, b, b - d, c)
+  return rest > 0 and quotient + 1 or quotient
+end
+
+-- Returns the units that a charge takes beyond its cost if so many are free.
 local function units_of(free, cost, max_cost, flags)
-  if max_cost <= cost then return cost end
   return math.min(max_cost, flags % 8 >= 4 and cost + math.floor((free - cost) / 2) or free)
 end
 
--- Returns the time nearest to `known` of which `bits` are the last 48.
-local function nearest(bits, known)
-  local later = (bits - known) % 281474976710656
-  return known + (later < 140737488355328 and later or later - 281474976710656)
-end
+-- The reply of each charge, and the first charge of a check with the key of an earlier one.
+local reply, repeated = {}, nil
+-- The functions of ring_find.lua, from the first log on.
+local nearest, bucket_end, find
 
--- The reply of each charge.
-local reply = {}
-
--- Decides the charges of a check from this one to `last`. The charges are counted from 1 over all checks of the call.
+-- Decides the charges of a check from this one to its last. The charges are counted from 1 over all checks of the call.
 -- `admitted` is true if the charges before this one pass.
 --
 -- A charge first finds out how many units are free. It then has the charges behind it decided, which know whether
@@ -116,5 +113,5 @@ local reply = {}
 -- earlier one is only looked at, until it is decided `again`.
 --
 -- Returns whether the check is admitted; the number of a charge whose key has a foreign value, in which case nothing
--- is written; and the number of the last released unit.
+-- is written; and the number of the last charge.
 local decide

@@ -11,20 +11,21 @@
 --          standing, and its waits are those until all units are free
 -- TTL      stays. A log without units is deleted, unless its newest record has a time to come: the next
 --          charge may have that time
-if operation == 'g' and algorithm == 1 and parameter == 1 and charge == last and answering and not block_header then
+if operation == 'g' and in_flight and not is_followed and answering and not block_header then
   local sub, floor, final = string.sub, math.floor, charge
   local quota = sub(lines, position, position + 25)
   -- A line has 82 bytes.
   while keys[final + 1] == key and sub(lines, final * 82 + 1, final * 82 + 26) == quota do
     final = final + 1
   end
-  local is_short = #state % 10 == 3 and #state > 23
+  local is_short = #state % 10 == 4 and #state >= 34
   local known, state_window, start, head, tail = 0, 0, 0, 0, 0
   local old_life, old_end, places, until_ms, before_last, last_time, last_total, head_time, head_total
   local fits = is_short
   if is_short then
-    known, state_window, head, start = parse('<I7I6I6I4', state)
-    tail = head + (#state - 23) / 10
+    known, state_window, tail, head, start = parse('<I7I6BI6I4', state)
+    fits = tail > 0 and #state >= tail * 10 + 24
+    tail = head + tail
   elseif #state % 10 == 8 and #state >= 238 then
     known, state_window, old_life, old_end, start, head, tail, places, until_ms, before_last,
       last_time, last_total, head_time, head_total = parse('<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', state)
@@ -42,7 +43,7 @@ if operation == 'g' and algorithm == 1 and parameter == 1 and charge == last and
   end
   -- The records from `origin` on are in `text` behind `from`: from the first one that is released on, or from
   -- the beginning of its block, or of the block before it, which has the total before its first record.
-  local origin, text, from, newest = low, state, 23 + (low - head) * 10, floor((tail - 1) / 8)
+  local origin, text, from, newest = low, state, 24 + (low - head) * 10, floor((tail - 1) / 8)
   if fits and not is_short and low < tail then
     local block = floor(low / 8)
     if low % 8 == 0 and low > head then block = block - 1 end

@@ -5,60 +5,68 @@
 --
 -- KEYS     the key of the charge
 -- ARGV[2]  limit, window, cost, max_cost
--- STATE    of a short log (up to 41 records, and one life): 23 bytes of header, then the records, with
---          no total relative to another. Each charge writes all of it. Its length is 3 modulo 10
+-- STATE    of a short log (up to 41 records, and one life): 24 bytes of header, then the records, with
+--          no total relative to another. Each charge writes all of it, but for places of records that
+--          have left. Its length is 4 modulo 10
 --          of a long log: 78 bytes of header, the newest block, a copy of the oldest, then a ring of
 --          `places` blocks that has all but the newest. Most charges read only the first 438 bytes, and
 --          write only the first 238. A log of one block has neither the copy nor the ring. A record
 --          counts for `life`, those before number `old_end` for the shorter `old_life`: see
 --          src/algorithm/ring.rs. Its length is 8 modulo 10
 -- RETURNS  the standing; mark: the number of the record
--- TTL      the end of the newest record. If there are blocks, it is renewed when the key would expire
---          before that end, and then for an eighth of the window more, so that most charges need not
---          renew it
+-- TTL      the end of the newest record, and up to a second and an eighth of the window more, so that most
+--          charges need not renew it. A short log expires at a multiple of that time, a long log says when
 if in_ring then
-  local floor, sub = math.floor, string.sub
-  local known, state_window, old_life, old_end, start, head, tail, places, until_ms, before_last,
-    last_time, last_total, head_time, head_total = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
-  local is_short = #state % 10 == 3
-  if is_short and #state > 23 then
-    known, state_window, head, start, head_time, head_total = parse('<I7I6I6I4I6I4', state)
-    tail, before_last, last_time, last_total = head + (#state - 23) / 10, start, head_time, head_total
-    if #state > 33 then
-      before_last, last_time, last_total = parse('<I4I6I4', state, #state - 13)
+  local long_header = '<I7I6I6I6I4I6I6I4I7I4I7I4I7I4'
+  local old_life, old_end, places, known, state_window, until_ms, start, head, tail, before_last, last_time,
+    last_total, head_time, head_total = 0, 0, 0
+  local is_short, at_newest = #state % 10 == 4, 0
+  if is_short and #state >= 34 then
+    local count
+    known, state_window, count, head, start, head_time, head_total = parse('<I7I6BI6I4I6I4', state)
+    tail, before_last, last_time, last_total, until_ms = head + count, start, head_time, head_total, 0
+    at_newest = count * 10 + 14
+    foreign = count == 0 or #state < at_newest + 10
+    if count > 1 and not foreign then
+      before_last, last_time, last_total = parse('<I4I6I4', state, at_newest - 3)
     end
     -- No charge is later than the newest record.
     last_time = known + (last_time - known) % 281474976710656
-    head_time = nearest(head_time, known)
+    head_time = known - 140737488355328 + (head_time - known + 140737488355328) % 281474976710656
   elseif #state >= 88 then
     known, state_window, old_life, old_end, start, head, tail, places, until_ms, before_last,
       last_time, last_total, head_time, head_total = parse(long_header, state)
     local newest = tail - 1
+    at_newest = 78 + newest % 8 * 10
     local blocks = (newest - newest % 8 - head + head % 8) / 8
     foreign = old_life > state_window or old_end > newest or head > newest or newest - head > 1048576
       or head == newest and head_time < last_time
       or blocks > places or places > 147457
-      or #state < (places > 0 and 238 or 88 + newest % 8 * 10)
+      or #state < (places > 0 and 238 or at_newest + 10)
+  else
+    known, state_window, until_ms, start, head, tail, before_last, last_time, last_total, head_time,
+      head_total = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
   end
   if state ~= '' and (foreign or known > 9007199254740991 or state_window == 0
     or state_window > 34560000000000 or last_time > known + state_window or head_time > last_time) then
     foreign = true
     tail = head
   end
+  -- The bytes that a charge may write without a renewal of the expiry of a short log.
+  local stored_bytes = is_short and state_window == window and #state or 0
   if not foreign and known > now + state_window then
     -- The clock has been set back: everything is taken as charged now, by the newest record.
     is_short, known, head, places, old_end, before_last = true, now, tail - 1, 0, 0, start
-    last_time, head_time, head_total = now, now, last_total
-    state = pack(short_header, known, state_window, head, start)
+    last_time, head_time, head_total, at_newest, stored_bytes = now, now, last_total, 24, 0
+    state = pack('<I7I6BI6I4', known, state_window, 1, head, start)
       .. pack('<I6I4', now % 281474976710656, last_total)
-    written, expires = state, now + state_window
+    written, expires = state, now + state_window + state_window / 8 + 1000000
   end
   local header = state
   -- Units that were charged under another window leave by the shorter of the two.
   local life = state_window < window and state_window or window
   local short_life = old_life < window and old_life or window
-  local seen = now > known and now or known
-  local stored_last_time, at_newest = last_time, is_short and #state - 10 or 78 + (tail - 1) % 8 * 10
+  local seen, stored_last_time = now > known and now or known, last_time
   if state_window ~= window and tail > head and last_time > known then
     -- If the window has grown, the open bucket ends at the last charge. If it has shrunk, the open bucket
     -- ends with the new bucket that holds the last charge. All but the newest record are older than that.
@@ -67,14 +75,14 @@ if in_ring then
     if last_time > latest then
       last_time = latest
       if tail == head + 1 then head_time = latest end
-      header = sub(header, 1, at_newest) .. pack('<I6', latest % 281474976710656)
-        .. sub(header, at_newest + 7)
+      header = string.sub(header, 1, at_newest) .. pack('<I6', latest % 281474976710656)
+        .. string.sub(header, at_newest + 7)
     end
   end
   -- `first` is the first record that still counts, `base` the running total before it. Its block is in
   -- `text` behind `from`.
   local first, base, first_time, first_total, text, from =
-    head, start, head_time, head_total, header, is_short and 23 or 78
+    head, start, head_time, head_total, header, is_short and 24 or 78
   -- The oldest record is in the newest block, or in the copy of its own block.
   if not is_short and head - head % 8 < tail - 8 then from = 158 end
   if tail > head and head_time + (head < old_end and short_life or life) <= seen then
@@ -85,7 +93,7 @@ if in_ring then
       if slot > 0 then
         -- Often only the oldest record has left.
         time, total = parse('<I6I4', text, from + slot * 10 + 1)
-        time = nearest(time, known)
+        time = known - 140737488355328 + (time - known + 140737488355328) % 281474976710656
       end
       if slot > 0 and time + (head + 1 < old_end and short_life or life) > seen then
         first, first_time, base = head + 1, time, head_total
@@ -110,8 +118,9 @@ if in_ring then
   local used = first < tail and (last_total - base) % 4294967296 or 0
   free = limit > used and limit - used or 0
   local commits = answering and not foreign
-  if not foreign and charge < last then
-    admitted, foreign = decide(operation, now, charge + 1, admitted and free >= required, last)
+  if is_followed and not foreign then
+    admitted, foreign, last =
+      decide(operation, now, charge + 1, admitted and free >= required)
     if foreign then return nil, foreign end
   end
   if commits and operation == 'g' then
@@ -122,20 +131,20 @@ if in_ring then
         find(key, header, text, from, first, base, window, nil, nil, mark1, ring_at)
       units = (total - before) % 4294967296
       if units > charged then units = charged end
-      local number, newest = floor(index / 8), floor((tail - 1) / 8)
-      local oldest_block, newest_block = sub(header, 159, 238), sub(header, 79, 158)
+      local number, newest = math.floor(index / 8), math.floor((tail - 1) / 8)
+      local oldest_block, newest_block = string.sub(header, 159, 238), string.sub(header, 79, 158)
       if units > 0 and is_short then
         -- Subtract the units from the totals of the record and of those behind it.
         local layout = '<' .. string.rep('I6I4', tail - head)
-        local numbers = { parse(layout, header, 24) }
+        local numbers = { parse(layout, header, 25) }
         for i = (index - head) * 2 + 2, (tail - head) * 2, 2 do
           numbers[i] = (numbers[i] - units) % 4294967296
         end
-        header = sub(header, 1, 23) .. pack(layout, unpack(numbers, 1, (tail - head) * 2))
+        header = string.sub(header, 1, 24) .. pack(layout, unpack(numbers, 1, (tail - head) * 2))
       elseif units > 0 then
         -- Subtract the units in the block of the record: from the totals from its own on, or from the
         -- first total alone, because the others are relative to it.
-        block = sub(block, at + 1, at + 80)
+        block = string.sub(block, at + 1, at + 80)
         local layout = '<' .. string.rep('I6I4', #block / 10)
         local numbers = { parse(layout, block) }
         local stop = index % 8 == 0 and 2 or #numbers - 1
@@ -144,13 +153,13 @@ if in_ring then
         end
         block = pack(layout, unpack(numbers, 1, #numbers - 1))
         if number == newest then
-          newest_block = block .. sub(newest_block, #block + 1)
+          newest_block = block .. string.sub(newest_block, #block + 1)
         else
           call('SETRANGE', key, ring_at + number % places * 80, block)
-          if number == floor(head / 8) then oldest_block = block end
+          if number == math.floor(head / 8) then oldest_block = block end
           local bits, first_of_block = parse('<I6I4', newest_block)
           newest_block = pack('<I6I4', bits, (first_of_block - units) % 4294967296)
-            .. sub(newest_block, 11)
+            .. string.sub(newest_block, 11)
         end
         -- Subtract the units from the first total of each block between, up to 32 blocks at a time.
         local next_block = number + 1
@@ -180,8 +189,8 @@ if in_ring then
             tail == head + 1 and stored_last_time or head_time, head_total)
             .. newest_block .. oldest_block
         end
-        written = sub(header, 1, at_newest) .. sub(state, at_newest + 1, at_newest + 6)
-          .. sub(header, at_newest + 7)
+        written = string.sub(header, 1, at_newest) .. string.sub(state, at_newest + 1, at_newest + 6)
+          .. string.sub(header, at_newest + 7)
         if in_flight and used == 0 and last_time <= now and not block_header then
           -- As in release.lua.
           call('DEL', key)
@@ -189,16 +198,16 @@ if in_ring then
         end
         if is_short then
           text = header
-        elseif floor(first / 8) == newest then
+        elseif math.floor(first / 8) == newest then
           text, from = header, 78
-        elseif floor(first / 8) == number then
+        elseif math.floor(first / 8) == number then
           text, from = block, 0
         end
       end
     end
   elseif commits then
     if (admitted or trial) and free >= needed then
-      units = units_of(free, cost, max_cost, flags)
+      units = max_cost > cost and units_of(free, cost, max_cost, flags) or cost
     end
     if units > 0 then
       -- Drop the records that no longer count.
@@ -235,10 +244,10 @@ if in_ring then
       if tail == head then
         is_short = true
       elseif is_short and old_end == 0 and (joins or tail - head < 41) then
-        kept = sub(header, dropped * 10 + 24, joins and -11 or -1)
+        kept = string.sub(header, dropped * 10 + 25, joins and at_newest or at_newest + 10)
       elseif is_short then
         local first_of_block, layout = 0, '<' .. string.rep('I6I4', tail - head)
-        local numbers = { parse(layout, header, dropped * 10 + 24) }
+        local numbers = { parse(layout, header, dropped * 10 + 25) }
         for i = 2, (tail - head) * 2, 2 do
           if (head + i / 2 - 1) % 8 == 0 then
             first_of_block = numbers[i]
@@ -248,11 +257,11 @@ if in_ring then
         end
         local blocks = string.rep('\0', head % 8 * 10)
           .. pack(layout, unpack(numbers, 1, (tail - head) * 2))
-        local newest = (floor((tail - 1) / 8) - floor(head / 8)) * 80
-        is_short, moved, header = false, sub(blocks, 1, newest),
-          string.rep('\0', 78) .. sub(blocks, newest + 1)
+        local newest = (math.floor((tail - 1) / 8) - math.floor(head / 8)) * 80
+        is_short, moved, header = false, string.sub(blocks, 1, newest),
+          string.rep('\0', 78) .. string.sub(blocks, newest + 1)
         text, from = header, 78
-        if newest > 0 then text, from = sub(moved, 1, 80), 0 end
+        if newest > 0 then text, from = string.sub(moved, 1, 80), 0 end
       elseif slot == 0 and not joins and tail - head <= 8 and old_end <= head then
         -- A log that has shrunk to one block is short again.
         local first_of_block = parse('<I4', header, 85)
@@ -268,21 +277,21 @@ if in_ring then
       if joins then
         slot = (tail - 1) % 8
         if begins_life then old_end = tail - 1 end
-        if not is_short then newest_block = sub(header, 79, 78 + slot * 10) end
+        if not is_short then newest_block = string.sub(header, 79, 78 + slot * 10) end
       else
         before_last = tail > head and last_total or base
         if tail == head then
           -- Nothing is left: begin a block. A log that is stored anew has other numbers than before.
           local seed = seen % 17592186044416 * 8
-          head, slot = floor((tail + 7) / 8) * 8, 0
+          head, slot = math.floor((tail + 7) / 8) * 8, 0
           if head < seed then head = seed end
           tail = head
         elseif slot == 0 and not is_short then
           -- The newest block is full: it joins the ring.
-          flush, flushed = sub(header, 79, 158), (tail - 8) / 8
-          if flushed == floor(head / 8) then oldest_block, text, from = flush, flush, 0 end
+          flush, flushed = string.sub(header, 79, 158), (tail - 8) / 8
+          if flushed == math.floor(head / 8) then oldest_block, text, from = flush, flush, 0 end
         elseif not is_short then
-          newest_block = sub(header, 79, 78 + slot * 10)
+          newest_block = string.sub(header, 79, 78 + slot * 10)
         end
         tail = tail + 1
       end
@@ -303,11 +312,11 @@ if in_ring then
               .. call('GETRANGE', key, ring_at, ring_at + over * 80 - 1)
           end
         end
-        places = count > places and count + floor(count / 8) or 2 * count
+        places = count > places and count + math.floor(count / 8) or 2 * count
         if places < count + 1 then places = count + 1 end
         ring = all .. (flush or '') .. string.rep('\0', (places - count) * 80)
         local behind = (places - oldest % places) * 80
-        ring = sub(ring, behind + 1) .. sub(ring, 1, behind)
+        ring = string.sub(ring, behind + 1) .. string.sub(ring, 1, behind)
       end
       local relative = total
       if slot > 0 and not is_short then
@@ -316,50 +325,42 @@ if in_ring then
       last_time, last_total = stamp, total
       if tail == head + 1 then first_time, first_total = stamp, total end
       first, used = head, (last_total - base) % 4294967296
-      local spare, renew = until_ms * 1000 - stamp - window, false
-      if not is_short and (spare <= 0 or spare > window / 8 + 2000) then
-        until_ms, renew = floor((stamp + window + window / 8) / 1000) + 2, true
+      local ends = stamp + window
+      local spare, renew = until_ms * 1000 - ends, false
+      if not is_short and (spare <= 0 or spare > window / 8 + 1002000) then
+        until_ms, renew = math.floor((ends + window / 8) / 1000) + 1002, true
       end
       local bits = stamp % 281474976710656
       if is_short then
-        header = pack('<I7I6I6I4c0I6I4', known, state_window, head, start, kept, bits, relative)
+        header = pack('<I7I6BI6I4c0I6I4', known, state_window, tail - head, head, start, kept,
+          bits, relative)
       else
         header = pack(long_header, known, state_window, old_life, old_end, start, head, tail, places,
           until_ms, before_last, last_time, last_total, first_time, first_total)
           .. newest_block .. pack('<I6I4', bits, relative)
       end
-      if is_short or places == 0 then
-        written, expires = header, is_short and stamp + window or until_ms * 1000
+      if is_short then
+        local step = (window - window % 8) / 8 + 1000000
+        written = header
+        -- If a multiple of the step is behind the newest end and not behind the one before, the key has to
+        -- live until the next multiple.
+        if #header > stored_bytes or ends % step < stamp - stored_last_time then
+          expires = ends - ends % step + step
+        end
+      elseif places == 0 then
+        written, expires = header, until_ms * 1000
       elseif ring then
-        oldest_block = oldest_block or from == 158 and sub(text, 159, 238) or string.rep('\0', 80)
+        oldest_block = oldest_block or from == 158 and string.sub(text, 159, 238) or string.rep('\0', 80)
         written = header .. string.rep('\0', 70 - slot * 10) .. oldest_block .. ring
         -- The searches below are of the new ring.
         expires, ring_at = until_ms * 1000, ring
       else
         -- The header comes last: until it is written, nothing is charged.
-        if test_time then
-          call('PEXPIRE', key, '86400000')
-        elseif renew and block_header then
-          -- The header of the block says when the state expires.
-          local time = until_ms * 1000
-          block_header = sub(block_header, 1, 21) .. pack('<I7', time)
-          call('SETRANGE', key, '0', block_header)
-          if block_end and time < block_end then time = block_end end
-          call('PEXPIREAT', key, string.format('%d', (time - time % 1000) / 1000 + 1))
-        elseif renew then
-          call('PEXPIREAT', key, string.format('%d', until_ms))
-        end
+        if renew then expires, is_prefix = until_ms * 1000, true end
         if flush then call('SETRANGE', key, ring_at + flushed % places * 80, flush) end
-        written = header
-        if oldest_block then
-          written = header .. string.rep('\0', 70 - slot * 10) .. oldest_block
-        end
+        written = oldest_block and header .. string.rep('\0', 70 - slot * 10) .. oldest_block or header
       end
-      if is_short then
-        text, from = header, 23
-      elseif head - head % 8 >= tail - 8 then
-        text, from = header, 78
-      end
+      if is_short or head - head % 8 >= tail - 8 then text, from = header, is_short and 24 or 78 end
     end
   end
 
@@ -370,8 +371,8 @@ if in_ring then
       -- suffices, or it takes the newest.
       local oldest, all_but_newest = (first_total - base) % 4294967296,
         (before_last - base) % 4294967296
+      local wanted = free + 1
       for want = 1, units > 0 and 2 or 3 do
-        local wanted = want == 1 and free + 1 or want == 2 and limit or cost
         if wanted > free and wanted <= limit then
           local must_leave, leaves = used + wanted - limit, last_time + life
           if oldest >= must_leave then
@@ -392,6 +393,7 @@ if in_ring then
             retry_after = wait
           end
         end
+        wanted = want == 1 and limit or cost
       end
     end
   end

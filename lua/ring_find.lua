@@ -1,20 +1,21 @@
--- The functions of ring.lua: the search, which it needs several times, and the ends of buckets; and the
--- layouts of the headers.
+-- The functions of logs: the search, the ends of buckets, and whole times from the stored parts.
 --
 -- KEYS     the key of the charge
 -- ARGV     none
 -- STATE    reads blocks of the ring: see ring.lua
 -- RETURNS  see `find`
 -- TTL      nothing is written
-if in_ring then
-  long_header, short_header = '<I7I6I6I6I4I6I6I4I7I4I7I4I7I4', '<I7I6I6I4'
+if in_ring and not find then
+  -- Returns the time nearest to `known` of which `bits` are the last 48.
+  function nearest(bits, known)
+    return known - 140737488355328 + (bits - known + 140737488355328) % 281474976710656
+  end
 
   -- Returns the end of the bucket that holds `time`. Edges are the multiples of window / n. Each is
   -- rounded up by itself, so they do not drift.
   function bucket_end(window, n, time)
     local bucket = mul_div(time, n, 0, window)
-    local edge, rest = mul_div(bucket + 1, window, 0, n)
-    return rest > 0 and edge + 1 or edge
+    return div_up(bucket + 1, window, 0, n)
   end
 
   -- Returns the first record from `index` on that leaves after `seen` under this window, or up to
@@ -27,11 +28,11 @@ if in_ring then
     -- A short log is one block, whose totals are not relative.
     local last_slot, first_total = 40, 0
     local known, life, short_life, old_end, _, block, tail, places
-    if #header % 10 == 3 then
-      known, life, block = parse(short_header, header)
-      short_life, old_end, tail = life, 0, block + (#header - 23) / 10
+    if #header % 10 == 4 then
+      known, life, tail, block = parse('<I7I6BI6', header)
+      short_life, old_end, tail = life, 0, block + tail
     else
-      known, life, short_life, old_end, _, _, tail, places = parse(long_header, header)
+      known, life, short_life, old_end, _, _, tail, places = parse('<I7I6I6I6I4I6I6I4', header)
       last_slot, block, first_total = 7, index - index % 8, parse('<I4', text, from + 7)
     end
     if life > window then life = window end

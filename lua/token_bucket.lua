@@ -6,17 +6,9 @@
 -- STATE    36 bytes: debt, credit, and time, limit and window of the last charge (the time is the
 --          anchor), and when the key expires in milliseconds
 -- RETURNS  the standing; mark: anchor, debt, credit
--- TTL      when the debt is paid off and an eighth of the window; renewed when the key would expire
---          before the debt is paid off
+-- TTL      when the debt is paid off, and a second and an eighth of the window more; renewed when the key
+--          would expire before the debt is paid off
 local layout = '<I6I6I7I5I6I6'
-
--- Returns the time from the anchor until so many units of the debt are paid:
--- ceil((units * window - credit) / limit).
-local function paid_after(units, credit, limit, window)
-  -- The time of the last unit is added apart: a product beyond 2^53 would be inexact.
-  local time, rest = mul_div(units - 1, window, window - credit, limit)
-  return rest > 0 and time + 1 or time
-end
 
 local burst = parameter
 capacity = burst
@@ -33,8 +25,8 @@ if state ~= '' then
   elseif anchor > now + old_window then
     -- The clock has been set back: the debt is taken as made now.
     anchor = now
-    local payoff = old_debt > 0 and paid_after(old_debt, old_credit, old_limit, old_window) or 0
-    until_ms = math.floor((now + payoff + old_window / 8) / 1000) + 1
+    local payoff = old_debt > 0 and div_up(old_debt, old_window, old_credit, old_limit) or 0
+    until_ms = math.floor((now + payoff + old_window / 8) / 1000) + 1001
     state = pack(layout, old_debt, old_credit, anchor, old_limit, old_window, until_ms)
     written, expires = state, until_ms * 1000 - 1000
   end
@@ -50,14 +42,21 @@ if state ~= '' then
       credit = mul_div(credit, window, 0, old_window)
     end
   end
-  local paid
-  paid, credit = mul_div(elapsed, rate_limit, credit, rate_window)
+  local paid = elapsed * rate_limit + credit
+  if paid < 9007199254740992 then
+    -- Without a call, which takes as long as ten steps.
+    credit = paid % rate_window
+    paid = (paid - credit) / rate_window
+  else
+    paid, credit = mul_div(elapsed, rate_limit, credit, rate_window)
+  end
   if paid < old_debt then debt = old_debt - paid else credit = 0 end
 end
 free = burst > debt and burst - debt or 0
 local commits = answering and not foreign
-if not foreign and charge < last then
-  admitted, foreign = decide(operation, now, charge + 1, admitted and free >= required, last)
+if is_followed and not foreign then
+  admitted, foreign, last =
+    decide(operation, now, charge + 1, admitted and free >= required)
   if foreign then return nil, foreign end
 end
 if operation == 'g' and commits then
@@ -68,11 +67,7 @@ if operation == 'g' and commits then
     fast_limit, fast_window = rate_limit, rate_window
   end
   local paid_part = mark3
-  if fast_window ~= spent_window then
-    local rest
-    paid_part, rest = mul_div(mark3, fast_window, 0, spent_window)
-    if rest > 0 then paid_part = paid_part + 1 end
-  end
+  if fast_window ~= spent_window then paid_part = div_up(mark3, fast_window, 0, spent_window) end
   local since = now + ahead > mark1 and now + ahead - mark1 or 0
   local repaid, rest = mul_div(since, fast_limit, paid_part, fast_window)
   local left = mark2 - repaid - (rest > 0 and 1 or 0)
@@ -90,7 +85,7 @@ end
 if commits then
   if operation ~= 'g' then
     if (admitted or trial) and free >= needed then
-      units = units_of(free, cost, max_cost, flags)
+      units = max_cost > cost and units_of(free, cost, max_cost, flags) or cost
     end
     if units > 0 then
       if rate_window ~= window then credit = mul_div(credit, window, 0, rate_window) end
@@ -107,17 +102,19 @@ if commits then
     end
   end
   -- The waits are those by the rate until the next charge.
-  if debt > 0 then reset_after = paid_after(debt, credit, rate_limit, rate_window) end
+  -- So many units of the debt are paid after ceil((units * window - credit) / limit).
+  if debt > 0 then reset_after = div_up(debt, rate_window, credit, rate_limit) end
   if units > 0 and operation ~= 'g' then
     if now > anchor then anchor = now end
     ahead = anchor - now
     mark1, mark2, mark3 = anchor, debt, credit
     local paid_at = anchor + reset_after
     local spare = until_ms * 1000 - paid_at
-    if spare > 0 and spare <= window / 8 + 2000 and not written then
-      written = pack('<I6I6I7I5I6', debt, credit, anchor, limit, window)
+    if spare > 0 and spare <= window / 8 + 1002000 and limit == old_limit and window == old_window
+      and not written then
+      written = pack('<I6I6I7', debt, credit, anchor)
     else
-      until_ms = math.floor((paid_at + window / 8) / 1000) + 1
+      until_ms = math.floor((paid_at + window / 8) / 1000) + 1001
       written, expires = pack(layout, debt, credit, anchor, limit, window, until_ms),
         until_ms * 1000 - 1000
     end
@@ -126,10 +123,10 @@ if commits then
     -- The wait until the debt is so low that the charge fits.
     reset_after = reset_after + ahead
     local excess = debt > burst and debt - burst or 0
-    next_after = ahead + paid_after(excess + 1, credit, rate_limit, rate_window)
+    next_after = ahead + div_up(excess + 1, rate_window, credit, rate_limit)
     excess = debt + cost - burst
     if units == 0 and excess > 0 and cost <= burst then
-      retry_after = ahead + paid_after(excess, credit, rate_limit, rate_window)
+      retry_after = ahead + div_up(excess, rate_window, credit, rate_limit)
     end
   end
 end

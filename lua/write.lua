@@ -15,9 +15,12 @@ elseif written then
     local end_ = parse('<I7', written, 8)
     if expires < end_ then expires = end_ end
   end
-  if test_time then
-    call('SET', key, written, 'PX', '86400000')
+  local option, time = 'PXAT', string.format('%d', (expires - expires % 1000) / 1000 + 1)
+  if test_time then option, time = 'PX', '86400000' end
+  if not is_prefix then
+    call('SET', key, written, option, time)
   else
-    call('SET', key, written, 'PXAT', string.format('%d', (expires - expires % 1000) / 1000 + 1))
+    if test_time then call('PEXPIRE', key, time) else call('PEXPIREAT', key, time) end
+    call('SETRANGE', key, '0', written)
   end
 end

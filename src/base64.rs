@@ -9,30 +9,35 @@ pub(crate) const STANDARD: &[u8; 64] =
 pub(crate) const URL_SAFE: &[u8; 64] =
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Appends the characters of `bytes` in this alphabet, without padding.
-pub(crate) fn extend(text: &mut impl Extend<u8>, alphabet: &[u8; 64], bytes: &[u8]) {
-    for group in bytes.chunks(3) {
-        // A group of 24 bits has 4 characters. The last one may have 8 or 16 bits, and 2 or 3 characters.
-        let mut bits = [0; 4];
-        bits[1..=group.len()].copy_from_slice(group);
-        let bits = u32::from_be_bytes(bits);
-        let characters = [18, 12, 6, 0].map(|shift| alphabet[(bits >> shift & 63) as usize]);
-        text.extend(characters[..=group.len()].iter().copied());
+/// Encodes `bytes` in this alphabet, without padding, and calls `push` with the characters of each group of 24 bits.
+pub(crate) fn encode(alphabet: &[u8; 64], bytes: &[u8], mut push: impl FnMut(&[u8])) {
+    let (groups, rest) = bytes.as_chunks();
+    groups.iter().for_each(|group| push(&characters(alphabet, *group)));
+    // The last group may have 8 or 16 bits, and 2 or 3 characters.
+    if !rest.is_empty() {
+        let mut group = [0; 3];
+        group[..rest.len()].copy_from_slice(rest);
+        push(&characters(alphabet, group)[..=rest.len()]);
     }
 }
 
-/// Returns the text of `bytes` in the alphabet of section 4, without padding.
-pub(crate) fn unpadded(bytes: &[u8]) -> String {
+fn characters(alphabet: &[u8; 64], [first, second, third]: [u8; 3]) -> [u8; 4] {
+    let bits = u32::from_be_bytes([0, first, second, third]);
+    [18, 12, 6, 0].map(|shift| alphabet[(bits >> shift & 63) as usize])
+}
+
+/// Returns the characters of `bytes` in the alphabet of section 4, without padding.
+pub(crate) fn unpadded(bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
-    extend(&mut text, STANDARD, bytes);
-    String::from_utf8(text).unwrap_or_default()
+    encode(STANDARD, bytes, |characters| text.extend_from_slice(characters));
+    text
 }
 
 /// Returns the text of `bytes` in the alphabet of section 4.
 pub(crate) fn padded(bytes: &[u8]) -> String {
     let mut text = unpadded(bytes);
-    text.extend(std::iter::repeat_n('=', (3 - bytes.len() % 3) % 3));
-    text
+    text.resize(bytes.len().div_ceil(3) * 4, b'=');
+    String::from_utf8(text).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -52,7 +57,7 @@ mod tests {
             ("foobar", "Zm9vYmFy"),
         ] {
             assert_eq!(padded(bytes.as_bytes()), text);
-            assert_eq!(unpadded(bytes.as_bytes()), text.trim_end_matches('='));
+            assert_eq!(unpadded(bytes.as_bytes()), text.trim_end_matches('=').as_bytes());
         }
     }
 
@@ -62,7 +67,7 @@ mod tests {
         #[cfg(feature = "redis")]
         {
             let mut text = Vec::new();
-            extend(&mut text, URL_SAFE, &[0xfb, 0xff]);
+            encode(URL_SAFE, &[0xfb, 0xff], |characters| text.extend_from_slice(characters));
             assert_eq!(text, b"-_8");
         }
     }

@@ -17,9 +17,8 @@ const TASKS: usize = 256;
 pub(crate) const SCRIPT: &str = concat!(
     include_str!("../../lua/prelude.lua"),
     include_str!("../../lua/self_test.lua"),
-    "decide = function(operation, now, charge, admitted, last, again)\nlocal block_header\nwhile true do\n",
+    "decide = function(operation, now, charge, admitted, again)\nlocal block_header\nwhile true do\n",
     include_str!("../../lua/charge.lua"),
-    include_str!("../../lua/release.lua"),
     "if algorithm == 1 then\n",
     include_str!("../../lua/sliding_log.lua"),
     "end\nif algorithm == 2 then\n",
@@ -33,6 +32,7 @@ pub(crate) const SCRIPT: &str = concat!(
     "end\n",
     include_str!("../../lua/periods.lua"),
     include_str!("../../lua/ring_find.lua"),
+    include_str!("../../lua/release.lua"),
     include_str!("../../lua/ring.lua"),
     include_str!("../../lua/block.lua"),
     include_str!("../../lua/reset.lua"),

@@ -27,12 +27,21 @@ local function clock()
     return time[1] * 1000000 + time[2]
 end
 
--- Removes the instances whose last announcement has expired, at most 100 of them.
-local function forget(now_millis, expiry)
-    local ended = redis.call('ZRANGEBYSCORE', seen, '-inf', now_millis - expiry, 'LIMIT', 0, 100)
+-- Announces an instance, and removes those whose last announcement has expired, at most 100 of them. While Redis refuses
+-- writes, it does nothing: overrides are read also then.
+local function announce(now_millis, id, announcement, expiry, most)
+    local ended = redis.pcall('ZRANGEBYSCORE', seen, '-inf', now_millis - expiry, 'LIMIT', 0, 100)
     if #ended > 0 then
-        redis.call('ZREM', seen, unpack(ended))
-        redis.call('HDEL', announcements, unpack(ended))
+        redis.pcall('ZREM', seen, unpack(ended))
+        redis.pcall('HDEL', announcements, unpack(ended))
+    end
+    local count = redis.pcall('ZCARD', seen)
+    local has_room = type(count) == 'number' and count < most
+    if has_room or type(redis.pcall('ZSCORE', seen, id)) == 'string' then
+        redis.pcall('ZADD', seen, now_millis, id)
+        redis.pcall('HSET', announcements, id, announcement)
+        redis.pcall('PEXPIRE', seen, expiry)
+        redis.pcall('PEXPIRE', announcements, expiry)
     end
 end
 
@@ -65,14 +74,10 @@ if ARGV[1] == 'poll' then
         redis.call('PEXPIRE', audit, ttl)
     end
     local now = clock()
-    local now_millis, id, expiry = math.floor(now / 1000), ARGV[4], tonumber(ARGV[6])
-    forget(now_millis, expiry)
+    local now_millis = math.floor(now / 1000)
     count(now_millis, ARGV[8], 9)
-    if id ~= '' and (redis.call('ZCARD', seen) < tonumber(ARGV[7]) or redis.call('ZSCORE', seen, id)) then
-        redis.pcall('ZADD', seen, now_millis, id)
-        redis.pcall('HSET', announcements, id, ARGV[5])
-        redis.pcall('PEXPIRE', seen, expiry)
-        redis.pcall('PEXPIRE', announcements, expiry)
+    if ARGV[4] ~= '' then
+        announce(now_millis, ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]))
     end
     local epoch = redis.call('HGET', entries, ':epoch') or '0'
     local changed = version ~= ARGV[3] and redis.call('HGETALL', entries)
@@ -83,8 +88,8 @@ end
 -- announcements
 if ARGV[1] == 'instances' then
     local now_millis = math.floor(clock() / 1000)
-    forget(now_millis, tonumber(ARGV[3]))
-    return {now_millis, redis.call('ZRANGE', seen, 0, -1, 'WITHSCORES'), redis.call('HGETALL', announcements)}
+    local last_seen = redis.call('ZRANGEBYSCORE', seen, now_millis - tonumber(ARGV[3]), '+inf', 'WITHSCORES')
+    return {now_millis, last_seen, redis.call('HGETALL', announcements)}
 end
 
 -- hours <count> : the time in milliseconds, and so many hours with their counts

@@ -219,7 +219,7 @@ fn each_instance_shows_the_counts_of_the_whole_fleet() {
     let ttl = |key: &str| server.ask::<i64>(&format!("PTTL plim:{{overrides}}:{key}"));
     assert!([ttl("seen"), ttl("announcements")].iter().all(|it| (1..=5_000).contains(it)));
 
-    // A quiet fleet has rates of 0, and a busy one has those of its requests: 50 a second or less.
+    // A quiet fleet has rates of 0, and a busy one has the rate of its requests.
     let rate = |fleet: &Value| fleet["policies"][0]["denied_per_second"].as_f64().unwrap();
     fleet_when(&shops[0], "quiet", |fleet| rate(fleet) == 0.0);
     let begin = now();

@@ -53,7 +53,7 @@ pub struct Check<'l, 'p>(CheckState<'l, 'p>);
 enum CheckState<'l, 'p> {
     New(&'l Limiter, Box<Checked<'p>>),
     /// `None` once the check is decided.
-    Waiting(Option<Box<WaitingCheck<'p>>>),
+    Waiting(Option<WaitingCheck<'p>>),
 }
 
 impl<'l, 'p> Check<'l, 'p> {
@@ -76,7 +76,7 @@ impl<'p> Future for Check<'_, 'p> {
         {
             match limiter.begin(check, None) {
                 Progress::Decided(check) => return Poll::Ready(check.and_then(decide)),
-                Progress::Waits(call) => *state = CheckState::Waiting(Some(Box::new(call))),
+                Progress::Waits(call) => *state = CheckState::Waiting(Some(call)),
             }
         }
         let CheckState::Waiting(Some(call)) = state else {
@@ -144,8 +144,7 @@ impl Limiter {
     ) -> Answered<'p> {
         let call = match self.begin(check, within) {
             Progress::Decided(check) => return check,
-            // In a box, because many requests may wait for their turn, each with this future.
-            Progress::Waits(call) => Box::new(call),
+            Progress::Waits(call) => call,
         };
         call.await
     }

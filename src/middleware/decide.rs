@@ -52,24 +52,17 @@ type OnDecision = dyn Fn(&Decision<'_>, &Parts) + Send + Sync;
 #[derive(Debug, Clone, Default)]
 struct Charged(Vec<(usize, u64, Key)>);
 
-/// The result of [`Decider::decide`].
-#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
-pub(super) enum FirstStep {
-    Decided(Admission),
-    /// [`Decider::poll`] continues the decision.
+/// The result of a decision.
+pub(super) enum Admission {
+    /// The request goes to the inner service. The change is applied to its response, if there is one.
+    Admitted(Option<Box<ResponseChange>>),
+    /// The client gets this response instead.
+    Rejected(Response<DenialBody>),
+    /// The decision is not ready. [`Decider::poll`] continues it.
     Pending(PendingDecision),
 }
 
-/// The result of a decision.
-pub(super) enum Admission {
-    /// The request goes to the inner service. The change is applied to its response.
-    Admitted(ResponseChange),
-    /// The client gets this response instead.
-    Rejected(Response<DenialBody>),
-}
-
 /// A decision that is not ready at once.
-#[expect(clippy::large_enum_variant, reason = "it is in the box of the call that waits for it")]
 pub(super) enum PendingDecision {
     /// A request to a remote store is in flight.
     Checking { call: WaitingCheck<'static>, policy: FailurePolicy, hooks: ResponseHooks },
@@ -89,9 +82,9 @@ impl Decider {
     }
 
     /// Decides a request, if the answer of the store is ready. Otherwise the caller [polls](Self::poll) for the decision.
-    pub(super) fn decide(&self, parts: &mut Parts) -> FirstStep {
+    pub(super) fn decide(&self, parts: &mut Parts) -> Admission {
         if !self.enabled || self.is_exempt(parts) {
-            return FirstStep::Decided(Admission::Admitted(ResponseChange::default()));
+            return Admission::Admitted(None);
         }
         self.check(parts)
     }
@@ -118,24 +111,25 @@ impl Decider {
     }
 
     /// Applies the rules to a request, and asks the limiter.
-    fn check(&self, parts: &mut Parts) -> FirstStep {
-        let Ok(RequestCharges { charges, hooks, sum }) = self.rules.charges(parts) else {
-            let response = self.denial_format.respond(Rejection::no_peer(), parts);
-            return FirstStep::Decided(Admission::Rejected(response));
-        };
+    fn check(&self, parts: &mut Parts) -> Admission {
+        let mut request = RequestCharges::default();
+        if request.add_all(&self.rules, parts).is_err() {
+            return Admission::Rejected(self.denial_format.respond(Rejection::no_peer(), parts));
+        }
+        let RequestCharges { charges, hooks, sum } = request;
         if charges.is_empty() {
-            return FirstStep::Decided(Admission::Admitted(ResponseChange::default()));
+            return Admission::Admitted(None);
         }
         self.find_second_charge(&charges, sum, parts);
         if !self.delay.is_zero() {
-            return FirstStep::Pending(self.delay(charges.into_owned(), hooks));
+            return Admission::Pending(self.delay(charges.into_owned(), hooks));
         }
         let policy = charges.failure_policy();
         match self.limiter.begin(Checked::new(charges), None) {
-            Progress::Decided(check) => FirstStep::Decided(self.judge(check, policy, hooks, parts)),
+            Progress::Decided(check) => self.judge(check, policy, hooks, parts),
             Progress::Waits(call) => {
                 let call = call.into_owned();
-                FirstStep::Pending(PendingDecision::Checking { call, policy, hooks })
+                Admission::Pending(PendingDecision::Checking { call, policy, hooks })
             }
         }
     }
@@ -218,9 +212,14 @@ impl Decider {
             let settlement = Settlement { limiter: self.limiter.clone(), decision, hooks };
             Box::new((settlement, self.headers))
         });
-        let headers = self.headers.for_decision(decision);
         let at_end = held.map(BodySettlement::holding);
-        Admission::Admitted(ResponseChange { headers, decisions, settlement, at_end })
+        let is_rare = decisions.is_some() || settlement.is_some() || at_end.is_some();
+        if self.headers.is_none() && !is_rare {
+            return Admission::Admitted(None);
+        }
+        let headers = self.headers.for_decision(decision);
+        let change = ResponseChange { headers, decisions, settlement, at_end };
+        Admission::Admitted(Some(Box::new(change)))
     }
 
     /// Admits or rejects a request that the store could not decide.
@@ -228,7 +227,7 @@ impl Decider {
         let admitted = policy.admits(error);
         telemetry::check_failed(error, admitted);
         if admitted {
-            return Admission::Admitted(ResponseChange::default());
+            return Admission::Admitted(None);
         }
         let rejection = Rejection::unavailable(self.jitter);
         Admission::Rejected(self.denial_format.respond(rejection, parts))

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
 use crate::{
     base64,
     clock::{Timestamp, micros_up},
-    decision::{Decision, Denied, Outcome, Outcomes, Standing},
+    decision::{Decision, Denied, Outcome, Outcomes, Standing, Verdict},
     policy::Policy,
     quota::Quota,
     random,
@@ -135,13 +135,18 @@ impl Headers {
     /// ```
     #[must_use]
     pub fn of(&self, decision: &Decision<'_>) -> HeaderMap {
-        let headers = match decision {
+        let mut headers = match decision {
             Decision::Allowed(_) => self.for_decision(decision),
             Decision::Denied(denied) => self.for_denied(denied),
         };
         let mut map = HeaderMap::new();
         headers.add_to(&mut map);
         map
+    }
+
+    /// Returns whether the set is [empty](Self::none).
+    pub(super) fn is_none(&self) -> bool {
+        !self.draft11 && self.x_ratelimit.is_none()
     }
 
     /// Returns the headers for a decision that admits the request.
@@ -151,8 +156,8 @@ impl Headers {
 
     /// Returns the headers for a denial.
     pub(super) fn for_denied(&self, denied: &Denied<'_>) -> ResponseHeaders {
-        let retry_after = retry_after(denied);
-        self.with(denied.outcomes(), denied.binding(), denied.time(), retry_after)
+        let binding = denied.binding();
+        self.with(denied.outcomes(), binding, denied.time(), binding.and_then(retry_after))
     }
 
     /// Returns the headers for these outcomes. `retry_after` is the wait of a denial, in seconds.
@@ -188,25 +193,52 @@ pub(super) struct ResponseHeaders {
 impl ResponseHeaders {
     /// Adds the headers to the headers of inner layers: list members are appended, and `X-RateLimit-*` is
     /// replaced if this layer has fewer units left.
-    pub(super) fn add_to(self, headers: &mut HeaderMap) {
+    pub(super) fn add_to(&mut self, headers: &mut HeaderMap) {
         let draft11 = self.draft11.as_ref().map_or(0, |_| RATELIMIT_NAMES.len());
         let x_ratelimit = self.x_ratelimit.as_ref().map_or(0, |_| X_RATELIMIT_NAMES.len());
         if draft11 + x_ratelimit == 0 {
             return;
         }
+        let inner = InnerHeaders::of(headers);
         headers.reserve(draft11 + x_ratelimit + LATER_HEADERS);
-        // Both lookups come before the first insertion, because a lookup in an empty map costs
-        // nothing and most maps are empty here.
-        let retry_after = headers.get(RETRY_AFTER).and_then(parse);
-        let inner_remaining = headers.get(X_RATELIMIT_REMAINING).and_then(parse);
-        if let Some(draft11) = self.draft11 {
-            draft11.append_to(headers, retry_after);
+        if let Some(draft11) = self.draft11.take()
+            && !inner.has_other_draft
+        {
+            draft11.append_to(headers, inner.retry_after);
         }
-        if let Some(x_ratelimit) = self.x_ratelimit
-            && inner_remaining.is_none_or(|inner| x_ratelimit.remaining < inner)
+        if let Some(x_ratelimit) = &self.x_ratelimit
+            && inner.remaining.is_none_or(|inner| x_ratelimit.remaining < inner)
         {
             x_ratelimit.insert_into(headers);
         }
+    }
+}
+
+/// The headers of inner layers and of the application on which the headers of this layer depend.
+#[derive(Default)]
+struct InnerHeaders {
+    /// In seconds.
+    retry_after: Option<u64>,
+    remaining: Option<u64>,
+    /// True if a header of the draft has the form of another one. The members of two forms are no list, and a client
+    /// reads neither.
+    has_other_draft: bool,
+}
+
+impl InnerHeaders {
+    /// Finds them in one pass: a response has few headers, and each lookup hashes a name.
+    fn of(headers: &HeaderMap) -> Self {
+        let mut inner = Self::default();
+        for (name, value) in headers {
+            if *name == RETRY_AFTER {
+                inner.retry_after = headers.get(name).and_then(parse);
+            } else if *name == X_RATELIMIT_REMAINING {
+                inner.remaining = headers.get(name).and_then(parse);
+            } else if RATELIMIT_NAMES.contains(name) {
+                inner.has_other_draft |= !value.as_bytes().starts_with(b"\"");
+            }
+        }
+        inner
     }
 }
 
@@ -264,7 +296,7 @@ impl XRateLimit {
         Self { limit: standing.limit, remaining: standing.remaining, reset }
     }
 
-    fn insert_into(self, headers: &mut HeaderMap) {
+    fn insert_into(&self, headers: &mut HeaderMap) {
         headers.insert(X_RATELIMIT_LIMIT, number(self.limit));
         headers.insert(X_RATELIMIT_REMAINING, number(self.remaining));
         headers.insert(X_RATELIMIT_RESET, number(self.reset));
@@ -339,14 +371,7 @@ impl Draft11 {
 
     /// Appends both headers to the headers of inner layers. `retry_after` is the `Retry-After` of an
     /// inner layer, in seconds, which no window may exceed.
-    ///
-    /// If the application has sent one of them in the form of another draft, both stay as they are: members
-    /// of two forms are no list, and a client reads neither.
     fn append_to(self, headers: &mut HeaderMap, retry_after: Option<u64>) {
-        let mut inner = RATELIMIT_NAMES.into_iter().flat_map(|name| headers.get_all(name));
-        if !inner.all(|value| value.as_bytes().starts_with(b"\"")) {
-            return;
-        }
         let standing = match retry_after {
             Some(seconds) if seconds < self.longest_window => cap_windows(&self.standing, seconds),
             _ => self.standing,
@@ -478,17 +503,16 @@ fn shown<'a>(outcomes: Outcomes<'a>) -> impl Iterator<Item = Outcome<'a>> {
     outcomes.filter(|outcome| outcome.charge().is_live())
 }
 
-/// Returns the `Retry-After` of a denial in seconds, without jitter. It is the wait rounded up, and
-/// at least the effective window that `RateLimit` shows.
+/// Returns the `Retry-After` of a denial with this binding outcome in seconds, without jitter. It is the wait rounded
+/// up, and at least the effective window that `RateLimit` shows.
 ///
 /// It is `None` if waiting does not help, or if the store named no wait.
-pub(super) fn retry_after(denied: &Denied<'_>) -> Option<u64> {
-    if denied.is_over_capacity() {
+pub(super) fn retry_after(binding: Outcome<'_>) -> Option<u64> {
+    if binding.verdict() == Verdict::OverCapacity {
         return None;
     }
-    let binding = denied.binding()?;
     let wait = whole_seconds(binding.wait_micros()?);
-    if is_estimate(denied) {
+    if is_estimate(binding) {
         return Some(wait);
     }
     Some(wait.max(window_seconds(binding.standing())))
@@ -496,8 +520,8 @@ pub(super) fn retry_after(denied: &Denied<'_>) -> Option<u64> {
 
 /// Returns whether the wait is an estimate: a unit in flight has to be released first. Clients that are
 /// denied at the same time then need a jitter.
-pub(super) fn is_estimate(denied: &Denied<'_>) -> bool {
-    denied.binding().is_some_and(|binding| binding.charge().quota().is_concurrent())
+pub(super) fn is_estimate(binding: Outcome<'_>) -> bool {
+    binding.charge().quota().is_concurrent()
 }
 
 /// Adds a random part of `jitter` to a wait of `seconds`.
@@ -529,8 +553,7 @@ pub(super) fn number(number: u64) -> HeaderValue {
         _ => 0,
     };
     let place = usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(3);
-    let digits = DIGITS.get(place.saturating_add(start)..place.saturating_add(3));
-    match digits.and_then(|digits| str::from_utf8(digits).ok()) {
+    match DIGITS.get(place.saturating_add(start)..place.saturating_add(3)) {
         Some(digits) => HeaderValue::from_static(digits),
         None => HeaderValue::from_str(itoa::Buffer::new().format(number))
             .unwrap_or_else(|_| HeaderValue::from(number)),
@@ -543,7 +566,12 @@ fn parse(value: &HeaderValue) -> Option<u64> {
 }
 
 /// Three digits for each number below 1000.
-static DIGITS: [u8; 3_000] = {
+static DIGITS: &str = match str::from_utf8(&DIGIT_BYTES) {
+    Ok(digits) => digits,
+    Err(_) => "",
+};
+
+static DIGIT_BYTES: [u8; 3_000] = {
     let mut digits = [0; 3_000];
     let mut number = 0;
     while number < 1_000 {

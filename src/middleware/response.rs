@@ -1,7 +1,7 @@
 //! The changes that a layer makes to the response of the inner service: rate limit headers, the decisions that
 //! outer layers read, and refunds.
 
-use std::{mem, pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc};
 
 use http::{Extensions, Response};
 use http_body::Body;
@@ -12,8 +12,8 @@ use crate::{
     outcome::{BodySettlement, ResponseBody, Settlement},
 };
 
-/// The change of a response of the inner service.
-#[derive(Default)]
+/// The change of a response of the inner service. It is in a box, so that the future of a response is small, and
+/// because a response without headers has none.
 pub(super) struct ResponseChange {
     pub(super) headers: ResponseHeaders,
     /// The decision for the extensions of the response.
@@ -25,35 +25,35 @@ pub(super) struct ResponseChange {
 }
 
 /// A change that waits for refunds.
-pub(super) type Settling = Pin<Box<dyn Future<Output = ResponseChange> + Send>>;
+pub(super) type Settling = Pin<Box<dyn Future<Output = Box<ResponseChange>> + Send>>;
 
 impl ResponseChange {
-    /// Adjusts charges by the head of the response, if some depend on it. The response waits for their refunds.
+    /// Adjusts charges by the head of the response, which waits for their refunds.
     pub(super) fn settle<B: Body>(
-        &mut self,
+        self,
+        (settlement, headers): (Settlement, Headers),
         response: Response<B>,
-    ) -> (Response<B>, Option<Settling>) {
-        let Some(settlement) = self.settlement.take() else { return (response, None) };
-        let (settlement, headers) = *settlement;
-        let Self { decisions, at_end, .. } = mem::take(self);
+    ) -> (Response<B>, Settling) {
+        let Self { decisions, at_end, .. } = self;
         let (head, body) = response.into_parts();
         let settling = settlement.at_head(at_end, &head, &body.size_hint());
         let settling = Box::pin(async move {
             let (decision, at_end) = settling.await;
             let headers = headers.for_decision(&decision);
             let decisions = decisions.map(|decisions| decisions.with_decision(decision));
-            Self { headers, decisions, settlement: None, at_end }
+            Box::new(Self { headers, decisions, settlement: None, at_end })
         });
-        (Response::from_parts(head, body), Some(settling))
+        (Response::from_parts(head, body), settling)
     }
 
     /// Changes a response. Its body holds units in flight until it has ended.
-    pub(super) fn apply<B>(self, mut response: Response<B>) -> Response<ResponseBody<B>> {
+    pub(super) fn apply<B>(&mut self, mut response: Response<B>) -> Response<ResponseBody<B>> {
         self.headers.add_to(response.headers_mut());
-        if let Some(decisions) = self.decisions {
+        if let Some(decisions) = self.decisions.take() {
             decisions.add_to(response.extensions_mut());
         }
-        response.map(|body| ResponseBody::inner(body, self.at_end))
+        let at_end = self.at_end.take();
+        response.map(|body| ResponseBody::inner(body, at_end))
     }
 }
 

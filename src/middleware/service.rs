@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::{
-    decide::{Admission, Decider, FirstStep, PendingDecision},
+    decide::{Admission, Decider, PendingDecision},
     response::{ResponseChange, Settling},
 };
 use crate::outcome::{DenialBody, ResponseBody};
@@ -65,19 +65,19 @@ where
         match self.decider.decide(&mut parts) {
             // 2. An admitted request goes to the inner service. A request that is exempt, or that
             //    no rule charges, goes there as well, and its response is not changed.
-            FirstStep::Decided(Admission::Admitted(change)) => {
+            Admission::Admitted(change) => {
                 let future = self.inner.call(Request::from_parts(parts, body));
                 ResponseFuture { state: ResponseState::Calling { future, change } }
             }
             // 3. A rejected request does not reach the inner service. Dropping the ready service
             //    releases what it reserved, such as a permit of a concurrency limit.
-            FirstStep::Decided(Admission::Rejected(response)) => {
+            Admission::Rejected(response) => {
                 drop(self.take_ready());
                 ResponseFuture { state: ResponseState::Rejected { response: Some(response) } }
             }
             // 4. If the answer of the store is not ready, the future awaits
             //    it. Then it does the same with the service that is ready now.
-            FirstStep::Pending(decision) => {
+            Admission::Pending(decision) => {
                 let decider = Arc::clone(&self.decider);
                 let service = self.take_ready();
                 let waiting = WaitingRequest { decision, decider, service, parts, body };
@@ -115,7 +115,7 @@ pin_project! {
         // The check is in flight to a remote store, or the request waits for its turn.
         Deciding { request: Option<Box<WaitingRequest<S, B>>> },
         // The inner service has been called.
-        Calling { #[pin] future: F, change: ResponseChange },
+        Calling { #[pin] future: F, change: Option<Box<ResponseChange>> },
         // The head of the response has arrived, and charges are refunded.
         Settling { settling: Option<Box<(R, Settling)>> },
     }
@@ -152,34 +152,38 @@ where
                 ResponseStateProjection::Deciding { request } => {
                     let waiting = request.as_mut().expect("polled after it was ready");
                     let WaitingRequest { decision, decider, parts, .. } = &mut **waiting;
-                    let admission = ready!(decider.poll(decision, parts, cx));
-                    let waiting = *request.take().expect("it was there a line ago");
-                    let WaitingRequest { mut service, parts, body, .. } = waiting;
-                    match admission {
+                    match ready!(decider.poll(decision, parts, cx)) {
                         Admission::Admitted(change) => {
+                            let waiting = request.take().expect("it was there a line ago");
+                            let WaitingRequest { mut service, parts, body, .. } = *waiting;
                             let request = Request::from_parts(parts, body);
                             ResponseState::Calling { future: service.call(request), change }
                         }
                         Admission::Rejected(response) => {
                             ResponseState::Rejected { response: Some(response) }
                         }
+                        Admission::Pending(next) => {
+                            *decision = next;
+                            continue;
+                        }
                     }
                 }
                 ResponseStateProjection::Calling { future, change } => {
                     let response = ready!(future.poll(cx))?;
-                    match change.settle(response) {
-                        (response, None) => {
-                            return Poll::Ready(Ok(mem::take(change).apply(response)));
-                        }
-                        (response, Some(settling)) => {
-                            let settling = Some(Box::new((response, settling)));
-                            ResponseState::Settling { settling }
-                        }
-                    }
+                    let Some(mut change) = change.take() else {
+                        return Poll::Ready(Ok(
+                            response.map(|body| ResponseBody::inner(body, None))
+                        ));
+                    };
+                    let Some(settlement) = change.settlement.take() else {
+                        return Poll::Ready(Ok(change.apply(response)));
+                    };
+                    let settling = change.settle(*settlement, response);
+                    ResponseState::Settling { settling: Some(Box::new(settling)) }
                 }
                 ResponseStateProjection::Settling { settling } => {
                     let (_, refunds) = &mut **settling.as_mut().expect("polled after it was ready");
-                    let change = ready!(refunds.as_mut().poll(cx));
+                    let mut change = ready!(refunds.as_mut().poll(cx));
                     let (response, _) = *settling.take().expect("it was there a line ago");
                     return Poll::Ready(Ok(change.apply(response)));
                 }

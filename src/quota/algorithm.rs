@@ -67,8 +67,8 @@ pub enum Algorithm {
 macro_rules! for_each_algorithm {
     ($callback:ident) => {
         $callback! {
-            SlidingLog {}, "sliding-log", 1, "l3", sliding_log: Ring;
-            SlidingBuckets { 0: n }, "sliding-buckets", 2, "b3", sliding_buckets: Ring;
+            SlidingLog {}, "sliding-log", 1, "l4", sliding_log: Ring;
+            SlidingBuckets { 0: n }, "sliding-buckets", 2, "b4", sliding_buckets: Ring;
             SlidingCounter {}, "sliding-counter", 3, "c3", sliding_counter: Periods<1>;
             TokenBucket { burst: burst }, "token-bucket", 4, "t2", token_bucket: TokenBucket;
             FixedWindow {}, "fixed-window", 5, "f3", fixed_window: Periods<0>;

@@ -126,10 +126,10 @@ impl Batcher {
         check: &mut WireCheck,
         options: CallOptions,
     ) -> Result<StoreReply, Failure> {
-        let Some(queued) = self.try_queue(slot, check, options) else {
+        let Some(mut queued) = self.try_queue(slot, check, options) else {
             return self.call_alone(slot, check, options).await;
         };
-        self.finish_queued(queued, options).await.map_err(|failed| {
+        queued.finish().await.map_err(|failed| {
             let FailedCheck { check: returned, failure } = *failed;
             *check = returned;
             failure
@@ -142,9 +142,9 @@ impl Batcher {
         &self,
         slot: u16,
         check: &mut WireCheck,
-        CallOptions { operation, deadline }: CallOptions,
+        options: CallOptions,
     ) -> Option<QueuedCheck> {
-        if !self.0.is_batching || operation != Operation::Acquire {
+        if !self.0.is_batching || options.operation != Operation::Acquire {
             return None;
         }
         let mut queues = self.0.queues.lock();
@@ -154,43 +154,20 @@ impl Batcher {
         let id = *next_id;
         *next_id += 1;
         queue.push(mem::take(check), Caller { id, outcome: sender });
-        let is_due = queue.is_due(deadline.map_or_else(Instant::now, TimeLimit::start));
+        let is_due = queue.is_due(options.deadline.map_or_else(Instant::now, TimeLimit::start));
         drop(queues);
         if is_due {
             self.begin_batch(slot);
         }
         let batcher = self.clone();
-        Some(QueuedCheck { batcher, slot, id, outcome, has_looked: true, has_ended: false })
-    }
-
-    /// Waits for the outcome of a check in the queue. A check that its batch could not decide is called alone.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the call fails, or its reply is not valid.
-    pub(super) async fn finish_queued(
-        &self,
-        mut queued: QueuedCheck,
-        options: CallOptions,
-    ) -> Result<StoreReply, Box<FailedCheck>> {
-        let Ok(outcome) = self.in_time(Pin::new(&mut queued), options.deadline).await else {
-            let failure = Failure::TimedOut(queued.leave());
-            return Err(Box::new(FailedCheck { check: WireCheck::default(), failure }));
-        };
-        let mut undecided = match outcome {
-            Ok(Ok(reply)) => return Ok(reply),
-            Ok(Err(undecided)) => undecided,
-            Err(failure) => {
-                return Err(Box::new(FailedCheck { check: WireCheck::default(), failure }));
-            }
-        };
-        if let Some(failure) = undecided.failure {
-            return Err(Box::new(FailedCheck { check: undecided.check, failure }));
-        }
-        // In a box, because this is rare, and many futures wait in the queue.
-        let result = Box::pin(self.call_alone(queued.slot, &undecided.check, options)).await;
-        result.map_err(|failure| {
-            Box::new(FailedCheck { check: mem::take(&mut undecided.check), failure })
+        Some(QueuedCheck {
+            batcher,
+            slot,
+            options,
+            id,
+            outcome,
+            has_looked: true,
+            has_ended: false,
         })
     }
 
@@ -295,6 +272,7 @@ impl Batcher {
 pub(super) struct QueuedCheck {
     batcher: Batcher,
     slot: u16,
+    options: CallOptions,
     id: u64,
     outcome: oneshot::Receiver<BatchOutcome>,
     has_looked: bool,
@@ -302,6 +280,40 @@ pub(super) struct QueuedCheck {
 }
 
 impl QueuedCheck {
+    /// Waits for the outcome. A check that its batch could not decide is called alone.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the call fails, or its reply is not valid.
+    pub(super) async fn finish(&mut self) -> Result<StoreReply, Box<FailedCheck>> {
+        let batcher = self.batcher.clone();
+        let options = self.options;
+        let Ok(outcome) = batcher.in_time(Pin::new(self), options.deadline).await else {
+            let failure = Failure::TimedOut(self.leave());
+            return Err(Box::new(FailedCheck { check: WireCheck::default(), failure }));
+        };
+        let mut undecided = match outcome {
+            Ok(Ok(reply)) => return Ok(reply),
+            Ok(Err(undecided)) => undecided,
+            Err(failure) => {
+                return Err(Box::new(FailedCheck { check: WireCheck::default(), failure }));
+            }
+        };
+        if let Some(failure) = undecided.failure {
+            return Err(Box::new(FailedCheck { check: undecided.check, failure }));
+        }
+        // In a box, because this is rare, and many futures wait in the queue.
+        let result = Box::pin(batcher.call_alone(self.slot, &undecided.check, options)).await;
+        result.map_err(|failure| {
+            Box::new(FailedCheck { check: mem::take(&mut undecided.check), failure })
+        })
+    }
+
+    /// Returns the error of a check that has failed.
+    pub(super) fn error(&self, FailedCheck { check, failure }: FailedCheck) -> Error {
+        self.batcher.error(self.slot, &check, failure)
+    }
+
     /// Leaves the queue, and returns the effect that the check may have.
     fn leave(&mut self) -> Effect {
         self.has_ended = true;

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use tokio::{sync::oneshot, task::JoinSet, time::Instant};
 
 use super::{
@@ -75,7 +75,7 @@ impl SlotGroups {
                 None => groups.push(SlotGroup {
                     slot,
                     is_trial,
-                    check: WireCheck::new(smallvec![charge]),
+                    check: WireCheck::new(vec![charge]),
                     replies: SmallVec::new(),
                 }),
             }
@@ -283,7 +283,7 @@ impl SlotGroup {
     fn refund(&mut self) -> Option<WireCheck> {
         let spent = self.check.charges().iter().zip(&self.replies);
         let spent = spent.filter(|(_, reply)| reply.units > 0);
-        let charges: SmallVec<_> = spent.map(|(charge, reply)| charge.undo(reply)).collect();
+        let charges: Vec<_> = spent.map(|(charge, reply)| charge.undo(reply)).collect();
         if charges.is_empty() {
             return None;
         }

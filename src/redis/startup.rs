@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use smallvec::{SmallVec, smallvec};
 use tokio::{
     task::JoinSet,
     time::{Instant, timeout_at},
@@ -125,8 +124,6 @@ pub(super) type SelfTestFailure = (u16, Failure);
 /// The most scratch keys that are tried to find one for each node of a cluster.
 const MAX_SCRATCH_KEYS: usize = 16_384;
 
-type ScratchKeys = SmallVec<[WireCharge; 3]>;
-
 /// The self-test of a store: it connects, and runs `lua/self_test.lua` on scratch keys.
 ///
 /// The script runs each of its commands, so a missing right, a wrong key pattern, a server that
@@ -166,7 +163,7 @@ impl SelfTest {
         let mut tests = JoinSet::new();
         for (slot, key) in self.key_of_each_node(cluster) {
             let self_test = self.clone();
-            tests.spawn(async move { self_test.try_keys(slot, smallvec![key]).await });
+            tests.spawn(async move { self_test.try_keys(slot, vec![key]).await });
         }
         let mut has_passed = false;
         let mut unreachable = None;
@@ -186,7 +183,7 @@ impl SelfTest {
     }
 
     /// Runs the script for these scratch keys, on the server that has the slot.
-    async fn try_keys(&self, slot: u16, keys: ScratchKeys) -> Result<(), SelfTestFailure> {
+    async fn try_keys(&self, slot: u16, keys: Vec<WireCharge>) -> Result<(), SelfTestFailure> {
         let check = [WireCheck::new(keys)];
         let sent_flag = SentFlag::default();
         let result = self.batcher.call(slot, Operation::SelfTest, &check, &sent_flag).await;

@@ -114,24 +114,25 @@ impl RedisStore {
     }
 
     fn execute(&self, request: Request<'_>, deadline: Option<TimeLimit>) -> Answer {
-        let shared = Arc::clone(&self.0);
-        let (operation, mut check) = WireCheck::of_request(&shared.key_names, request);
+        let (operation, mut check) = WireCheck::of_request(&self.0.key_names, request);
         let options = CallOptions { operation, deadline };
         // With a deadline there are timers.
         let has_timer = deadline.is_some() || runtime_with_timer().is_some();
         let order = check.order();
         // While a call is in flight, a check waits for its batch. Its future has no call of its own, so it is small.
-        let slot = shared.batcher.backend().only_slot(&check).filter(|_| has_timer);
+        let batcher = &self.0.batcher;
+        let slot = batcher.backend().only_slot(&check).filter(|_| has_timer);
         if let Some(slot) = slot
-            && let Some(queued) = shared.batcher.try_queue(slot, &mut check, options)
+            && let Some(mut queued) = batcher.try_queue(slot, &mut check, options)
         {
             return Answer::pending(async move {
-                match shared.batcher.finish_queued(queued, options).await {
+                match queued.finish().await {
                     Ok(reply) => Ok(order.restore(reply)),
-                    Err(failed) => Err(shared.batcher.error(slot, &failed.check, failed.failure)),
+                    Err(failed) => Err(queued.error(*failed)),
                 }
             });
         }
+        let shared = Arc::clone(&self.0);
         Answer::pending(async move {
             if options.deadline.is_none() && runtime_with_timer().is_none() {
                 return Err(Failure::NoRuntime.into());

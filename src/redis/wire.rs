@@ -184,11 +184,11 @@ const MAX_LINE_BYTES: usize = 2 + 10 * 8;
 /// The charges of one check, or of another operation. Shadows and trials come after the live charges.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WireCheck {
-    charges: SmallVec<[WireCharge; 3]>,
+    charges: Vec<WireCharge>,
 }
 
 impl WireCheck {
-    pub(super) fn new(mut charges: SmallVec<[WireCharge; 3]>) -> Self {
+    pub(super) fn new(mut charges: Vec<WireCharge>) -> Self {
         if !charges.iter().all(WireCharge::is_live) {
             charges.sort_by_key(|charge| !charge.is_live());
         }
@@ -210,7 +210,7 @@ impl WireCheck {
                 return (Operation::Refund, Self::new(refunds.collect()));
             }
         };
-        let mut charges: SmallVec<[WireCharge; 3]> = charges
+        let mut charges: Vec<_> = charges
             .iter()
             .enumerate()
             .map(|(position, charge)| WireCharge::new(names, position, charge))
@@ -231,7 +231,7 @@ impl WireCheck {
         self.charges.push(charge);
     }
 
-    pub(super) fn into_charges(self) -> SmallVec<[WireCharge; 3]> {
+    pub(super) fn into_charges(self) -> Vec<WireCharge> {
         self.charges
     }
 
@@ -306,7 +306,7 @@ const UNDECIDED: f64 = -1.0;
 
 /// The replies to the checks of one call, each in the order of the [`WireCheck`]. A check that the
 /// script could not decide as part of the batch has `None`.
-pub(super) type CallReply = SmallVec<[Option<StoreReply>; 1]>;
+pub(super) type CallReply = Vec<Option<StoreReply>>;
 
 /// Parses the reply to a call with these checks. Returns `None` if `value` cannot be that reply.
 pub(super) fn parse(
@@ -316,7 +316,7 @@ pub(super) fn parse(
 ) -> Option<CallReply> {
     let Value::BulkString(bytes) = value else { return None };
     let mut rest = bytes.as_slice();
-    let mut replies = SmallVec::new();
+    let mut replies = Vec::with_capacity(checks.len());
     for check in checks {
         let bytes;
         (bytes, rest) = rest.split_at_checked(check.charges().len() * CHARGE_BYTES)?;
@@ -367,7 +367,8 @@ fn parse_charge(operation: Operation, charge: &WireCharge, bytes: &[u8]) -> Opti
 
 fn number(bytes: &[u8]) -> Option<u64> {
     let number = f64::from_le_bytes(bytes.try_into().ok()?);
-    (number >= 0.0 && number <= MAX_NUMBER as f64 && number.fract() == 0.0).then_some(number as u64)
+    let whole = number as u64;
+    (whole as f64 == number && whole <= MAX_NUMBER).then_some(whole)
 }
 
 /// The name of a key in the database. Names under policies with up to 38 letters need no
@@ -394,7 +395,7 @@ impl KeyNames {
         name.extend_from_slice(self.prefix.as_bytes());
         name.extend_from_slice(b":{");
         if let Some(tag) = charge.key().tag() {
-            base64::extend(&mut name, URL_SAFE, &tag.to_be_bytes());
+            base64::encode(URL_SAFE, &tag.to_be_bytes(), |text| name.extend_from_slice(text));
             name.push(b'}');
             self.push_key(&mut name, charge.key());
         } else {
@@ -417,7 +418,7 @@ impl KeyNames {
             _ => {
                 let hasher = SipHasher24::new_with_keys(self.secret.0, self.secret.1);
                 let digest = hasher.hash(&key.encoded()).as_bytes();
-                base64::extend(name, URL_SAFE, &digest);
+                base64::encode(URL_SAFE, &digest, |text| name.extend_from_slice(text));
             }
         }
     }

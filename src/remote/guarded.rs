@@ -29,7 +29,7 @@ use crate::{
         BackgroundTask, MovingAverage, SchedulingDelay, TIMER_RESOLUTION, TimeLimit,
         runtime_with_timer,
     },
-    store::{Answer, NodeId, Request, Store, Traits},
+    store::{Answer, NodeId, ReplyFuture, Request, Store, Traits},
     telemetry,
 };
 
@@ -162,23 +162,27 @@ impl Guarded {
         };
         // 5.
         let deadline = limit.and_then(|limit| deadline_in(start, limit));
-        let call = Unrecorded(Some(SentCall {
+        let mut call = StoreCall::new(SentCall {
             guarded: self.clone(),
             request_of: request_of(request),
-            check: None,
             origin,
             start,
+            deadline,
             tracked,
             permits,
-        }));
-        match self.call_store(request, deadline).now() {
+            reply: None,
+        });
+        match self.call_store(request, deadline).now_or_later() {
             // 6 and 7.
             Ok(reply) => {
                 let now = Instant::now();
-                let call = call.end();
-                Progress::Decided(call.finish(reply, now, Some(now - start), Some(request)))
+                let mut sent = call.end();
+                Progress::Decided(sent.finish(reply, now, Some(now - start), Some(request)))
             }
-            Err(answer) => Progress::Waits(StoreCall { call, answer, deadline }),
+            Err(reply) => {
+                call.sent().reply = Some(reply);
+                Progress::Waits(call)
+            }
         }
     }
 
@@ -289,7 +293,6 @@ pub(crate) type CheckProgress<'p> = Progress<Box<Checked<'p>>, WaitingCheck<'p>>
 pub(crate) type Answered<'p> = Result<Box<Checked<'p>>, Error>;
 
 /// A check that waits for the store.
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation more for each check")]
 pub(crate) enum WaitingCheck<'p> {
     Store(StoreCall<'p>),
     /// A check with more steps than a call of the store.
@@ -332,30 +335,46 @@ impl<'p> Future for WaitingCheck<'p> {
     }
 }
 
-/// A request that waits for the store. If it is dropped before it ends, its caller has stopped waiting.
+/// A call of the store. If it is dropped before its outcome is recorded, the store has panicked or the caller has
+/// stopped waiting.
+///
+/// What was sent is large, and in a box from the start, so that nothing else is moved.
 pub(crate) struct StoreCall<'p> {
-    call: Unrecorded<'p>,
-    answer: Answer,
-    deadline: Option<TimeLimit>,
+    /// `None` once the outcome is recorded.
+    sent: Option<Box<SentCall>>,
+    /// `None` for a request whose charges are not needed any more.
+    check: Option<Box<Checked<'p>>>,
 }
 
 impl<'p> StoreCall<'p> {
+    fn new(sent: SentCall) -> Self {
+        Self { sent: Some(Box::new(sent)), check: None }
+    }
+
     /// Gives the request its check, whose charges the deny cache and the fallback need when the call has ended.
-    fn keeping(mut self, check: Box<Checked<'p>>) -> Self {
-        if let Some(call) = &mut self.call.0 {
-            call.check = Some(check);
-        }
-        self
+    fn keeping<'c>(mut self, check: Box<Checked<'c>>) -> StoreCall<'c> {
+        StoreCall { sent: self.sent.take(), check: Some(check) }
     }
 
     fn charges(&self) -> &[Charge<'p>] {
-        let check = self.call.0.as_ref().and_then(|call| call.check.as_ref());
-        check.map_or(&[], |check| &check.charges)
+        self.check.as_ref().map_or(&[], |check| &check.charges)
     }
 
-    fn into_owned(self) -> StoreCall<'static> {
-        let Self { call, answer, deadline } = self;
-        StoreCall { call: call.into_owned(), answer, deadline }
+    fn into_owned(mut self) -> StoreCall<'static> {
+        StoreCall { sent: self.sent.take(), check: self.check.take().map(Checked::into_owned) }
+    }
+
+    fn sent(&mut self) -> &mut SentCall {
+        self.sent.as_mut().expect("polled after it was ready")
+    }
+
+    /// Returns what was sent, when the call has ended.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it has been returned before.
+    fn end(&mut self) -> Box<SentCall> {
+        self.sent.take().expect("polled after it was ready")
     }
 }
 
@@ -363,28 +382,42 @@ impl<'p> Future for StoreCall<'p> {
     type Output = Answered<'p>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered<'p>> {
-        let Self { call, answer, deadline } = &mut *self;
-        let reply = ready!(Pin::new(answer).poll(cx));
-        if reply.is_err() && deadline.is_some_and(TimeLimit::has_passed) {
+        let reply = self.sent().reply.as_mut().expect("polled after it was ready");
+        let reply = ready!(reply.as_mut().poll(cx));
+        let mut sent = self.end();
+        if reply.is_err() && sent.deadline.is_some_and(TimeLimit::has_passed) {
             telemetry::deadline_missed();
         }
         let now = Instant::now();
-        let mut call = mem::replace(call, Unrecorded(None)).end();
-        let time = call.guarded.store_time(call.start, now);
+        let time = sent.guarded.store_time(sent.start, now);
         // A call that was refused or not sent often takes no time. One that missed its deadline has
         // taken at least that long.
         let was_refused = reply.as_ref().is_err_and(|error| error.effect() == Effect::None);
         if let Some(time) = time
             && !was_refused
         {
-            call.guarded.store_times.record(time);
+            sent.guarded.store_times.record(time);
             telemetry::store_answered(time);
         }
         // 6 and 7.
-        let check = call.check.take().unwrap_or_else(Checked::empty);
-        let request = call.request_of.map(|request_of| request_of(&check.charges));
-        let reply = call.finish(reply, now, time, request);
+        let check = self.check.take().unwrap_or_else(Checked::empty);
+        let request = sent.request_of.map(|request_of| request_of(&check.charges));
+        let reply = sent.finish(reply, now, time, request);
         Poll::Ready(reply.map(|reply| check.replied(reply)))
+    }
+}
+
+impl Drop for StoreCall<'_> {
+    fn drop(&mut self) {
+        let Some(mut sent) = self.sent.take() else { return };
+        let now = Instant::now();
+        let time = sent.guarded.store_time(sent.start, now);
+        let permits = mem::take(&mut sent.permits);
+        sent.guarded.record(permits, now, |breaker| breaker.judge_abandoned(time));
+        let tracked = mem::take(&mut sent.tracked);
+        if let Some(cache) = &sent.guarded.deny_cache {
+            cache.abandon(tracked, self.charges());
+        }
     }
 }
 
@@ -401,52 +434,26 @@ fn request_of(request: Request<'_>) -> Option<RequestOf> {
     }
 }
 
-/// A call whose outcome is not recorded yet, or `None` once it is. If it is dropped before, the store has panicked
-/// or the caller has stopped waiting.
-struct Unrecorded<'p>(Option<SentCall<'p>>);
-
-/// A call of the store.
-struct SentCall<'p> {
+/// What was sent to the store.
+pub(crate) struct SentCall {
     guarded: Guarded,
     /// `None` for a request that the fallback does not execute.
     request_of: Option<RequestOf>,
-    /// `None` for a request whose charges are not needed any more.
-    check: Option<Box<Checked<'p>>>,
     origin: Origin,
     start: Instant,
+    deadline: Option<TimeLimit>,
     /// The handle with which the deny cache records the outcome.
     tracked: TrackedRequest,
     /// The handles with which the breakers record the outcome.
     permits: Permits,
+    /// `None` if the call does not wait.
+    reply: Option<ReplyFuture>,
 }
 
-impl<'p> Unrecorded<'p> {
-    /// Returns the call, which has ended.
-    ///
-    /// # Panics
-    ///
-    /// Panics if it has been returned before.
-    fn end(mut self) -> SentCall<'p> {
-        self.0.take().expect("polled after it was ready")
-    }
-
-    fn into_owned(mut self) -> Unrecorded<'static> {
-        Unrecorded(self.0.take().map(|call| SentCall {
-            guarded: call.guarded,
-            request_of: call.request_of,
-            check: call.check.map(Checked::into_owned),
-            origin: call.origin,
-            start: call.start,
-            tracked: call.tracked,
-            permits: call.permits,
-        }))
-    }
-}
-
-impl SentCall<'_> {
+impl SentCall {
     /// Takes steps 6 and 7. `time` is the time that the store took until `now`, if it is known.
     fn finish(
-        self,
+        &mut self,
         reply: Result<StoreReply, Error>,
         now: Instant,
         time: Option<Duration>,
@@ -455,12 +462,12 @@ impl SentCall<'_> {
         let guarded = &self.guarded;
         // 6.
         let failed_node = reply.as_ref().err().and_then(Error::node);
-        guarded.record(self.permits, now, |breaker| match failed_node {
+        guarded.record(mem::take(&mut self.permits), now, |breaker| match failed_node {
             Some(node) if breaker.node() != NodeId(node) => CallOutcome::Unknown,
             _ => breaker.judge(&reply, time),
         });
         if let Some(cache) = &guarded.deny_cache {
-            cache.record(self.tracked, request.map_or(&[], Request::slice), &reply);
+            cache.record(mem::take(&mut self.tracked), request.map_or(&[], Request::slice), &reply);
         }
         // 7.
         let error = match reply {
@@ -479,21 +486,6 @@ impl SentCall<'_> {
         match request {
             Some(request) => guarded.fall_back(request, Cause::Failed(error), self.origin),
             None => Err(error),
-        }
-    }
-}
-
-impl Drop for Unrecorded<'_> {
-    fn drop(&mut self) {
-        let Some(SentCall { guarded, check, start, tracked, permits, .. }) = self.0.take() else {
-            return;
-        };
-        let now = Instant::now();
-        let time = guarded.store_time(start, now);
-        guarded.record(permits, now, |breaker| breaker.judge_abandoned(time));
-        if let Some(cache) = &guarded.deny_cache {
-            let charges = check.as_ref().map_or(&[][..], |check| &check.charges);
-            cache.abandon(tracked, charges);
         }
     }
 }

@@ -10,7 +10,7 @@ mod rules;
 mod tiers;
 
 pub(crate) use self::{
-    by::MissingPeer, policy_choice::RequestFn, rule::Adjustment, rules::ResponseHooks,
+    by::MISSING_PEER, policy_choice::RequestFn, rule::Adjustment, rules::ResponseHooks,
 };
 pub use self::{
     rule::Rule,

@@ -5,10 +5,11 @@ use std::{fmt, sync::Arc};
 use http::{request::Parts, response};
 
 use super::{
-    MissingPeer,
+    MISSING_PEER,
     policy_choice::{PolicyChoice, RequestFn},
 };
 use crate::{
+    error::{Error, ErrorKind},
     key::{Identity, IntoIdentity, Key},
     policy::{Charge, OnFailure, Policy},
     quota::Quota,
@@ -305,11 +306,14 @@ impl Rule {
     ///
     /// Returns an error if the identity is [`Identity::NoPeer`], unless the rule is a shadow, which rejects
     /// no request.
-    pub(crate) fn charge(&self, parts: &Parts) -> Result<Option<Charge<'_>>, MissingPeer> {
+    pub(super) fn charge(&self, parts: &Parts) -> Result<Option<Charge<'_>>, Error> {
         let identity = (self.identity)(parts);
         if matches!(identity, Identity::NoPeer) {
             telemetry::charge_without_peer();
-            return if self.shadow { Ok(None) } else { Err(MissingPeer) };
+            if self.shadow {
+                return Ok(None);
+            }
+            return Err(Error::new(ErrorKind::Invalid, MISSING_PEER));
         }
         let Some(key) = identity.key() else { return Ok(None) };
         let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
@@ -327,16 +331,18 @@ impl Rule {
         if self.shadow { charge.shadow() } else { charge }
     }
 
-    /// Returns the charges of the policies on trial, for the key and the cost of the rule's own charge.
-    pub(crate) fn trials(&self, key: Key, cost: u64) -> impl Iterator<Item = Charge<'_>> {
-        let on_failure = self.on_failure;
-        self.trials.iter().map(move |policy| {
-            let charge = policy.charge(key, cost).trial();
-            match on_failure {
-                Some(on_failure) => charge.with_on_failure(on_failure),
-                None => charge,
-            }
-        })
+    /// Returns the policies on trial.
+    pub(super) fn trials(&self) -> &[Policy] {
+        &self.trials
+    }
+
+    /// Returns the charge of a policy on trial, for the key and the cost of the rule's own charge.
+    pub(super) fn trial_of<'r>(&self, policy: &'r Policy, key: Key, cost: u64) -> Charge<'r> {
+        let charge = policy.charge(key, cost).trial();
+        match self.on_failure {
+            Some(on_failure) => charge.with_on_failure(on_failure),
+            None => charge,
+        }
     }
 
     /// Returns the number of charges that the rule makes for a request.

@@ -4,9 +4,9 @@ use std::fmt;
 
 use http::{Method, request::Parts};
 
-use super::{MissingPeer, Rule, rule::Adjustment};
+use super::{Rule, rule::Adjustment};
 use crate::{
-    error::{Error, ErrorKind},
+    error::Error,
     policy::{Charge, Charges, Policy},
 };
 
@@ -100,9 +100,9 @@ impl Rules {
     ///
     /// Returns an error if a rule charges the address of the peer, and the request has none.
     pub fn charges(&self, request: &Parts) -> Result<RequestCharges<'_>, Error> {
-        let rules = self.rules.iter().filter(|rule| rule.applies_to(request));
-        let charges = RequestCharges::new(rules, request);
-        charges.map_err(|_| Error::new(ErrorKind::Invalid, MissingPeer::TEXT))
+        let mut charges = RequestCharges::default();
+        charges.add_all(self, request)?;
+        Ok(charges)
     }
 }
 
@@ -145,38 +145,38 @@ pub(crate) struct ResponseHook {
 }
 
 impl<'r> RequestCharges<'r> {
-    /// Applies rules to a request.
+    /// Adds the charges of a request, like [`Rules::charges`]. They are written to their place, because they are large.
     ///
     /// # Errors
     ///
     /// Returns an error if a rule charges the address of the peer, and the request has none.
-    fn new(rules: impl Iterator<Item = &'r Rule>, request: &Parts) -> Result<Self, MissingPeer> {
-        let mut charges = Self::default();
-        for rule in rules {
+    pub(crate) fn add_all(&mut self, rules: &'r Rules, request: &Parts) -> Result<(), Error> {
+        for rule in rules.rules.iter().filter(|rule| rule.applies_to(request)) {
             let Some(charge) = rule.charge(request)? else { continue };
-            let key = *charge.key();
             let cost = charge.cost();
-            charges.add(charge, rule, request);
-            for trial in rule.trials(key, cost) {
-                charges.add(trial, rule, request);
+            let position = self.add(charge, rule, request);
+            for policy in rule.trials() {
+                let trial = rule.trial_of(policy, *self.charges[position].key(), cost);
+                self.add(trial, rule, request);
             }
         }
-        Ok(charges)
+        Ok(())
     }
 
-    /// Adds a charge of a rule, with the hook for its adjustment.
-    fn add(&mut self, charge: Charge<'r>, rule: &Rule, request: &Parts) {
-        // Units in flight are released when the work has ended, whatever its outcome.
-        let adjustment = rule.adjustment().filter(|_| !charge.quota().is_concurrent()).cloned();
+    /// Adds a charge of a rule, with the hook for its adjustment. Returns its position.
+    fn add(&mut self, charge: Charge<'r>, rule: &Rule, request: &Parts) -> usize {
         let cost = charge.cost();
-        let charge = self.charges.add(charge);
-        if cost > 0 && self.charges[charge].cost() > cost {
-            self.sum = Some(charge);
+        // Units in flight are released when the work has ended, whatever its outcome.
+        let adjustment = rule.adjustment().filter(|_| !charge.quota().is_concurrent());
+        let position = self.charges.add(charge);
+        if cost > 0 && self.charges[position].cost() > cost {
+            self.sum = Some(position);
         }
-        if let Some(adjustment) = adjustment {
+        if let Some(adjustment) = adjustment.cloned() {
             let is_head = request.method == Method::HEAD;
-            self.hooks.push(ResponseHook { charge, cost, is_head, adjustment });
+            self.hooks.push(ResponseHook { charge: position, cost, is_head, adjustment });
         }
+        position
     }
 }
 

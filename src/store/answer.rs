@@ -34,7 +34,8 @@ use crate::{decision::StoreReply, error::Error};
 #[must_use = "an answer does nothing unless polled"]
 pub struct Answer(Readiness);
 
-type ReplyFuture = Pin<Box<dyn Future<Output = Result<StoreReply, Error>> + Send>>;
+/// The future of a reply.
+pub(crate) type ReplyFuture = Pin<Box<dyn Future<Output = Result<StoreReply, Error>> + Send>>;
 
 enum Readiness {
     Ready(Ready<Result<StoreReply, Error>>),
@@ -60,9 +61,14 @@ impl Answer {
     ///
     /// Returns the answer itself if it has to be awaited.
     pub fn now(self) -> Result<Result<StoreReply, Error>, Self> {
+        self.now_or_later().map_err(|reply| Self(Readiness::Pending(reply)))
+    }
+
+    /// Returns the reply like [`now`](Self::now), or the future of it.
+    pub(crate) fn now_or_later(self) -> Result<Result<StoreReply, Error>, ReplyFuture> {
         match self.0 {
             Readiness::Ready(reply) => Ok(reply.into_inner()),
-            Readiness::Pending(_) => Err(self),
+            Readiness::Pending(reply) => Err(reply),
         }
     }
 }

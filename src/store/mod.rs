@@ -12,6 +12,7 @@ mod step;
 #[expect(clippy::module_inception, reason = "the file of the type that the folder is named after")]
 mod store;
 
+pub(crate) use self::answer::ReplyFuture;
 #[cfg(feature = "redis")]
 pub(crate) use self::store::probe_charge;
 pub use self::{

@@ -29,7 +29,7 @@ pub struct Facts {
 static FACTS: [Facts; Algorithm::EACH.len()] = [
     Facts {
         name: "sliding-log",
-        tag: "l3",
+        tag: "l4",
         parameter: None,
         returns: Returns::AfterWindow,
         max_limit: Quota::MAX_LOGGED,
@@ -39,7 +39,7 @@ static FACTS: [Facts; Algorithm::EACH.len()] = [
     },
     Facts {
         name: "sliding-buckets",
-        tag: "b3",
+        tag: "b4",
         parameter: Some(Parameter::Buckets),
         returns: Returns::AfterWindow,
         max_limit: Quota::MAX_LOGGED,

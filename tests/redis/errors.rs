@@ -219,7 +219,7 @@ async fn a_foreign_key_has_a_policy() {
         [("SET {} xxxxx", "the policy of the key is mine;"), ("RPUSH {} x", "is free or mine;")]
     {
         server.ask::<()>("FLUSHALL");
-        server.ask::<()>(&command.replace("{}", "plim:{=alice}:mine:l3"));
+        server.ask::<()>(&command.replace("{}", "plim:{=alice}:mine:l4"));
         let error = limiter.check(mine.charge("alice", 1)).await.map(|_| ()).expect_err("refused");
         assert_says(&error, ErrorKind::WrongType, "the policy of the key is mine");
         let error = limiter.check([free.charge("alice", 1), mine.charge("alice", 1)]).await;

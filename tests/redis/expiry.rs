@@ -62,7 +62,7 @@ async fn a_long_log_lives_as_long_as_what_it_has_spent() {
         let before = Instant::now();
         let decision = limiter.check(policy.charge("alice", 1)).await.expect("a decision");
         assert!(decision.is_allowed());
-        let lives: i64 = server.ask("PTTL plim:{=alice}:p:l3");
+        let lives: i64 = server.ask("PTTL plim:{=alice}:p:l4");
         let peek = limiter.peek(policy.charge("alice", 0)).await.expect("a decision");
         let after = peek.outcomes().next().expect("an outcome").standing().reset_after;
         // The test stood still until the window was over.
@@ -212,14 +212,15 @@ async fn a_log_lives_as_long_as_its_first_charge_after_a_block() {
     for _ in 0..50 {
         let _ = limiter.check(policy.charge("alice", 1)).await.expect("a decision");
     }
-    // Longer than the eighth of the window for which a log lives on.
-    limiter.block(policy.charge("alice", 0), Duration::from_secs(1)).await.expect("blocked");
+    // Longer than the second and the eighth of the window for which a log lives on, and shorter than the window.
+    let block = Duration::from_millis(1_600);
+    limiter.block(policy.charge("alice", 0), block).await.expect("blocked");
     let mut before = Instant::now();
     while !limiter.check(policy.charge("alice", 1)).await.expect("a decision").is_allowed() {
         tokio::time::sleep(Duration::from_millis(20)).await;
         before = Instant::now();
     }
-    let lives: i64 = server.ask("PTTL plim:{=alice}:p:l3");
+    let lives: i64 = server.ask("PTTL plim:{=alice}:p:l4");
     let peek = limiter.peek(policy.charge("alice", 0)).await.expect("a decision");
     let after = peek.outcomes().next().expect("an outcome").standing().reset_after.as_millis();
     let is_over = before.elapsed() >= Duration::from_secs(2);

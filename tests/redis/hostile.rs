@@ -238,9 +238,9 @@ async fn windows_that_alternate_add_nothing() {
             assert_ne!(millis, -1, "the key never expires");
             let days = millis / 86_400_000;
             let most = match tag {
-                "l3" | "f3" => 450,
+                "l4" | "f3" => 450,
                 // A bucket of a quarter of a window ends before the window begins.
-                "b3" => 550,
+                "b4" => 550,
                 _ => 850,
             };
             assert!(days <= most, "{quota:?}: {days} days", quota = policy.quota());

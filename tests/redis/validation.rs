@@ -53,10 +53,11 @@ const TOKEN_BUCKET: Layout = Layout {
 /// Two records of a short log.
 const SHORT_LOG: Layout = Layout {
     quota: "100/min",
-    tag: "l3",
+    tag: "l4",
     fields: &[
         ("known", 7, NOW),
         ("window", 6, MINUTE),
+        ("count", 1, 2),
         ("head", 6, 8),
         ("start", 4, 0),
         ("first_bits", 6, (NOW - 1) % (1 << 48)),
@@ -69,7 +70,7 @@ const SHORT_LOG: Layout = Layout {
 /// Two records of a long log, in one block.
 const SLIDING_LOG: Layout = Layout {
     quota: "100/min",
-    tag: "l3",
+    tag: "l4",
     fields: &[
         ("known", 7, NOW),
         ("window", 6, MINUTE),
@@ -267,12 +268,13 @@ async fn short_logs() {
     keys.bound(&SHORT_LOG, &last(NOW - 1), &last(NOW)).await;
     let first = |time: u64| [("first_bits", time % (1 << 48))];
     keys.bound(&SHORT_LOG, &first(NOW + 1), &first(NOW)).await;
-    // A log without records.
-    keys.bound(&SHORT_LOG, &[("length", 23)], &[("length", 33), ("known", NOW - 1)]).await;
-    keys.bound(&SHORT_LOG, &[("length", 23)], &[("length", 33), ("first_bits", NOW % (1 << 48))])
-        .await;
-    for length in [3, 13, 42] {
-        keys.bound(&SHORT_LOG, &[("length", length)], &[]).await;
+    // A log without records, and records that are not there. Places may be empty.
+    let one = ("count", 1);
+    keys.bound(&SHORT_LOG, &[("count", 0)], &[one, ("known", NOW - 1)]).await;
+    keys.bound(&SHORT_LOG, &[("count", 3)], &[("length", 434), ("count", 2)]).await;
+    keys.bound(&SHORT_LOG, &[("length", 34)], &[("length", 34), one, ("known", NOW - 1)]).await;
+    for length in [4, 14, 24, 36, 43] {
+        keys.bound(&SHORT_LOG, &[("length", length), one], &[]).await;
     }
 }
 

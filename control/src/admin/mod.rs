@@ -1,8 +1,8 @@
 //! The admin page and its JSON API, as an axum router: [`router`].
 //!
-//! - The page shows the policies, the keys that are denied most, the standing of a key under every policy,
-//!   trials, the store and the audit log. It changes limits, with a reason. Rates are metrics, and each denial is
-//!   an event of the library.
+//! - The page shows the policies, the instances and what they admit and deny together, the keys that are denied most,
+//!   the standing of a key under every policy, trials, the store and the audit log. It changes limits, with a reason.
+//!   Each denial is an event of the library.
 //! - The API does the same for programs. Errors are problem documents that say what is allowed.
 //! - Both are closed by default: an [`Access`] is a required argument.
 //!

@@ -1,4 +1,4 @@
-//! What an instance announces.
+//! The announcement of an instance.
 
 use std::{collections::BTreeMap, ops::AddAssign};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::offenders::Totals;
 
-/// What an instance announces once a second. It has no address, no host name and no key.
+/// The announcement of an instance, once a second. It has no address, no host name and no key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Announcement {
     pub(super) version: String,
@@ -58,14 +58,19 @@ impl Totals {
 impl Announcement {
     /// Returns the counts of a policy, per second too. Without a period there is no rate yet.
     pub(super) fn units(&self, increase: &Increase) -> Units {
-        let period = self.period_millis as f64 / 1_000.0;
-        let per_second = |lately: u64| if period > 0.0 { lately as f64 / period } else { 0.0 };
         Units {
             admitted: increase.admitted,
             denied: increase.denied,
-            admitted_per_second: per_second(increase.admitted_lately),
-            denied_per_second: per_second(increase.denied_lately),
+            admitted_per_second: self.per_second(increase.admitted_lately),
+            denied_per_second: self.per_second(increase.denied_lately),
         }
+    }
+
+    fn per_second(&self, units: u64) -> f64 {
+        if self.period_millis == 0 {
+            return 0.0;
+        }
+        units as f64 * 1e3 / self.period_millis as f64
     }
 }
 

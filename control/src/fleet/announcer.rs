@@ -133,7 +133,7 @@ mod tests {
         let second = announcer.announce(104 * SECOND);
         let api = Increase { admitted: 12, denied: 2, admitted_lately: 12, denied_lately: 2 };
         assert_eq!((second.policies["api"], second.period_millis), (api, 4_000));
-        // What was counted before the last five announcements is no part of the rate.
+        // Units before the last five announcements are no part of the rate.
         let last = (105..110).map(|second| announcer.announce(second * SECOND)).last();
         let quiet = Increase { admitted_lately: 0, denied_lately: 0, ..api };
         assert_eq!(last.unwrap().policies["api"], quiet);

@@ -19,7 +19,7 @@ pub struct Fleet {
     /// The time of Redis.
     #[serde(with = "millis")]
     pub time: SystemTime,
-    /// The reason for which only this instance is known.
+    /// The reason for which the fleet is not complete: only this instance is known, or the others do not know it.
     pub error: Option<String>,
     /// The instances, the oldest first.
     pub instances: Vec<Instance>,
@@ -80,7 +80,7 @@ impl Instance {
 }
 
 impl Fleet {
-    /// Creates the sums over these instances, of which the one with the identifier `this` answers.
+    /// Creates the sums over these instances. The instance with the identifier `this` answers.
     pub(crate) fn new(this: &str, now_millis: u64, mut instances: Vec<Instance>) -> Self {
         let mut policies = BTreeMap::<String, Units>::new();
         for instance in &mut instances {

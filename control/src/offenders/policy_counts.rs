@@ -89,7 +89,7 @@ impl PolicyCounts {
     }
 }
 
-/// What a thread keeps.
+/// The state of a thread.
 struct Local {
     /// The number of the thread, which chooses the part of the totals.
     part: usize,

@@ -38,6 +38,10 @@ const NAMED: usize = 20;
 const SINCE_REPLY: &str = "plimsoll_overrides_seconds_since_reply";
 const LOSSES: &str = "plimsoll_overrides_losses_total";
 
+/// The reasons for which a fleet is not complete.
+const NO_ANSWER: &str = "No data of other instances because Redis does not answer";
+const NOT_ANNOUNCED: &str = "Redis has not taken the announcement of this instance";
+
 /// The state of overrides that all their handles share.
 pub(super) struct OverridesState {
     pub(super) target: Target,
@@ -157,19 +161,20 @@ impl OverridesState {
         applied.replace(field, entry.as_ref(), &mut round).await
     }
 
-    /// Returns the instances that have announced themselves. If they are not known, it is this instance alone.
+    /// Returns the instances that have announced themselves, and this one, with the reason if it has not.
     pub(super) async fn fleet(&self) -> Fleet {
         let announcement = self.announcer().announce(self.clock.now().as_micros());
         let id = self.announcer().id().to_owned();
-        let read = self.instances().await;
-        if let Ok(Some((now_millis, instances))) = read {
+        let (now_millis, mut instances, error) = match self.instances().await {
+            Ok(Some((now_millis, instances))) => (now_millis, instances, Some(NOT_ANNOUNCED)),
+            Ok(None) => (self.now_millis(), Vec::new(), None),
+            Err(_) => (self.now_millis(), Vec::new(), Some(NO_ANSWER)),
+        };
+        if instances.iter().any(|it| it.id == id) {
             return Fleet::new(&id, now_millis, instances);
         }
-        let now_millis = self.now_millis();
-        let this = Instance::new(id.clone(), now_millis, announcement);
-        let cause = "No data of other instances because Redis does not answer";
-        let error = read.is_err().then(|| cause.to_owned());
-        Fleet { error, ..Fleet::new(&id, now_millis, vec![this]) }
+        instances.push(Instance::new(id.clone(), now_millis, announcement));
+        Fleet { error: error.map(Into::into), ..Fleet::new(&id, now_millis, instances) }
     }
 
     /// Reads the time of Redis and the instances there. Returns `None` for overrides in memory.

@@ -88,8 +88,7 @@ fn sign_in(browser: &Browser) {
     assert_eq!(browser.run("return document.cookie"), "");
 }
 
-/// The table has all instances, and the charts are of all of them: of requests to another instance than the one that
-/// answers.
+/// The table has all instances. The charts show requests to all of them, also to an instance that does not answer the page.
 fn see_the_fleet(browser: &Browser, redis: &Server, file: &Path, shop: &[Example; 2]) {
     let rows = "document.querySelectorAll('#instance-list tbody tr').length";
     browser.wait(&format!("{rows} === 2"));

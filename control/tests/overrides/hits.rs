@@ -138,8 +138,7 @@ async fn an_observer_is_no_instance() {
     let server = Server::start();
     let config = OverridesConfig::new(server.url(), "plim").observer();
     let observer = Overrides::connect(config, Registry::default(), Limiter::in_memory()).await;
-    let fleet = observer.expect("connected").fleet().await;
-    assert_eq!((fleet.error, fleet.instances.len()), (None, 0));
+    let _observer = observer.expect("connected");
     let instance = Counting::start(&server.url()).await;
     assert_eq!(instance.overrides.fleet().await.instances.len(), 1);
 }

@@ -11,8 +11,8 @@ use std::{
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use plimsoll::{Limiter, Policy, by::ClientIp};
 use plimsoll_control::{
-    AuditAction, AuditEntry, KeyType, Origin, OverrideError, OverrideKind, Overrides,
-    OverridesConfig, Registry,
+    AuditAction, AuditEntry, Fleet, KeyType, Offenders, Origin, OverrideError, OverrideKind,
+    Overrides, OverridesConfig, Registry,
 };
 use plimsoll_testing::servers::Server;
 use tokio::{
@@ -298,6 +298,7 @@ async fn the_rights_on_the_page_are_enough() {
         .await
         .expect("set");
     assert_eq!(overrides.audit(10).await.expect("an answer").len(), 3);
+    assert_eq!(overrides.fleet().await.error, None);
     let start = Instant::now();
     while !overrides.list().is_empty() {
         assert!(start.elapsed() < Duration::from_secs(30), "{:?}", overrides.status());
@@ -323,6 +324,8 @@ async fn an_instance_sends_one_command_a_second_and_none_for_a_check() {
         Overrides::connect(OverridesConfig::new(server.url(), "plim"), registry, limiter.clone())
             .await;
     let overrides = overrides.expect("an answer");
+    let offenders = Offenders::new(10);
+    overrides.publish(&offenders);
     overrides.set(new(Some(1), quota("5/min"), None), None).await.expect("set");
     let scripts = || {
         let calls = server.info("commandstats", "cmdstat_evalsha");
@@ -331,11 +334,49 @@ async fn an_instance_sends_one_command_a_second_and_none_for_a_check() {
     };
     let (before, start) = (scripts(), Instant::now());
     while start.elapsed() < Duration::from_secs(3) {
-        (0..100).for_each(|key| drop(limiter.check_now(policy.charge(key, 1))));
+        for key in 0..100 {
+            offenders.record(&limiter.check_now(policy.charge(key, 1)).expect("a decision"));
+        }
         sleep(Duration::from_millis(10)).await;
     }
     let (sent, most) = (scripts() - before, start.elapsed().as_secs() + 1);
     assert!((1..=most).contains(&sent), "{sent} commands in {:?}", start.elapsed());
+    // The same commands have published the units.
+    let admitted = overrides.fleet().await.policies[0].units.admitted;
+    assert!((100..=105).contains(&admitted), "{admitted}");
+}
+
+/// More instances than are kept are not known, and the known ones stay. Instances that have ended make room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_are_bounded() {
+    let server = Server::start();
+    let one = connect(&server.url(), Registry::default()).await;
+    let ids = |fleet: Fleet| fleet.instances.into_iter().map(|it| it.id).collect::<Vec<_>>();
+    let first = ids(one.fleet().await);
+    assert_eq!(first.len(), 1);
+    // Other instances, of which the announcements are no JSON.
+    let fill = "local now = redis.call('TIME')[1] * 1000; for i = 1, 999 do \
+                redis.call('ZADD', KEYS[1], now + 3000, i); redis.call('HSET', KEYS[2], i, '-') end";
+    let keys = ["plim:{overrides}:seen", "plim:{overrides}:announcements"];
+    let mut command = redis::cmd("EVAL");
+    command.arg(fill).arg(2).arg(&keys);
+    let mut connection = server.client().get_connection().expect("a connection");
+    command.query::<()>(&mut connection).expect("an answer");
+    let another = connect(&server.url(), Registry::default()).await;
+    assert_eq!(ids(one.fleet().await), first);
+    let start = Instant::now();
+    while ids(one.fleet().await).len() != 2 {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", one.fleet().await);
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(ids(another.fleet().await), ids(one.fleet().await));
+    // Those that have ended are removed, at most 100 by each command.
+    for key in ["ZCARD plim:{overrides}:seen", "HLEN plim:{overrides}:announcements"] {
+        while server.ask::<u64>(key) != 2 {
+            assert!(start.elapsed() < Duration::from_secs(60), "{key}");
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
 }
 
 /// An instance whose rights do not let it learn the changes of others changes nothing.
@@ -575,5 +616,11 @@ async fn overrides_are_read_while_redis_refuses_writes() {
     while other.policy.quota().limit() != 7 {
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", other.overrides.status());
         sleep(Duration::from_millis(10)).await;
+    }
+    // Announcements are refused, and an instance says so.
+    let refused = "Redis has not taken the announcement of this instance";
+    while other.overrides.fleet().await.error.as_deref() != Some(refused) {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", other.overrides.fleet().await);
+        sleep(Duration::from_millis(100)).await;
     }
 }

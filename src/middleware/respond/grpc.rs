@@ -1,6 +1,6 @@
 //! Rejections of gRPC and gRPC-Web requests: Trailers-Only responses with a gRPC status.
 
-use std::{io::Write, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{
@@ -87,6 +87,9 @@ impl GrpcStatus {
     }
 }
 
+const RETRY_INFO: &[u8] = b"type.googleapis.com/google.rpc.RetryInfo";
+const QUOTA_FAILURE: &[u8] = b"type.googleapis.com/google.rpc.QuotaFailure";
+
 /// The maximum number of policies that a denial names, because gRPC limits metadata to 8 KiB.
 const MAX_VIOLATIONS: usize = 8;
 
@@ -105,7 +108,7 @@ fn details(
     push_message(&mut status, 2, |text| text.extend_from_slice(message.as_bytes()));
     if let Some(wait) = wait {
         // RetryInfo { retry_delay = 1: Duration { seconds = 1, nanos = 2 } }
-        push_detail(&mut status, "RetryInfo", |info| {
+        push_detail(&mut status, RETRY_INFO, |info| {
             push_message(info, 1, |delay| {
                 push_integer(delay, 1, wait.as_secs());
                 push_integer(delay, 2, u64::from(wait.subsec_nanos()));
@@ -114,7 +117,7 @@ fn details(
     }
     if let Some(denied) = denied {
         // QuotaFailure { violations = 1: [Violation { subject = 1, description = 2 }] }
-        push_detail(&mut status, "QuotaFailure", |failure| {
+        push_detail(&mut status, QUOTA_FAILURE, |failure| {
             for outcome in violations(denied).take(MAX_VIOLATIONS) {
                 let policy = outcome.charge().policy().name();
                 let cost = outcome.charge().cost();
@@ -122,8 +125,17 @@ fn details(
                 push_message(failure, 1, |violation| {
                     push_message(violation, 1, |text| text.extend_from_slice(policy.as_bytes()));
                     push_message(violation, 2, |text| {
-                        // Writing to a vector does not fail.
-                        let _ = write!(text, "cost {cost}, remaining {remaining} of {limit}");
+                        let mut digits = [itoa::Buffer::new(); 3];
+                        let [cost_digits, remaining_digits, limit_digits] = &mut digits;
+                        let parts = [
+                            "cost ",
+                            cost_digits.format(cost),
+                            ", remaining ",
+                            remaining_digits.format(*remaining),
+                            " of ",
+                            limit_digits.format(*limit),
+                        ];
+                        parts.iter().for_each(|part| text.extend_from_slice(part.as_bytes()));
                     });
                 });
             }
@@ -133,25 +145,27 @@ fn details(
 }
 
 /// Appends a google.protobuf.Any to the details of a status: `Any { type_url = 1, value = 2 }`.
-fn push_detail(status: &mut Vec<u8>, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+fn push_detail(status: &mut Vec<u8>, url: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
     push_message(status, 3, |any| {
-        push_message(any, 1, |url| {
-            url.extend_from_slice(b"type.googleapis.com/google.rpc.");
-            url.extend_from_slice(name.as_bytes());
-        });
+        push_message(any, 1, |text| text.extend_from_slice(url));
         push_message(any, 2, write);
     });
 }
 
 /// Appends a field whose length is in front of what `write` appends.
 fn push_message(message: &mut Vec<u8>, field: u8, write: impl FnOnce(&mut Vec<u8>)) {
-    message.push(field << 3 | 2);
+    // Most lengths have one byte.
+    message.extend_from_slice(&[field << 3 | 2, 0]);
     let start = message.len();
     write(message);
-    let end = message.len();
-    push_varint(message, (end - start) as u64);
-    let length_size = message.len() - end;
-    message[start..].rotate_right(length_size);
+    let length = message.len() - start;
+    if length <= 0x7f {
+        message[start - 1] = length as u8;
+        return;
+    }
+    let mut varint = Vec::new();
+    push_varint(&mut varint, length as u64);
+    message.splice(start - 1..start, varint);
 }
 
 /// Appends an integer field, unless it is 0, which is the default.

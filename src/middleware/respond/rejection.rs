@@ -13,7 +13,7 @@ use crate::{
     decision::{Denied, Outcome, Verdict},
     middleware::headers::{Headers, is_estimate, number, retry_after, with_jitter},
     outcome::DenialBody,
-    rule::MissingPeer,
+    rule::MISSING_PEER,
 };
 
 /// A request that a [`RateLimitLayer`](crate::RateLimitLayer) rejects, as the closures of
@@ -128,13 +128,13 @@ impl<'a> Rejection<'a> {
         headers: &Headers,
         jitter: Duration,
     ) -> Self {
-        let seconds = retry_after(denied);
-        let jitter = if is_estimate(denied) { jitter.max(MIN_ESTIMATE_JITTER) } else { jitter };
-        let wait = seconds.map(|seconds| with_jitter(seconds, jitter));
-        let kind = if denied.is_over_capacity() {
-            RejectionKind::OverCapacity
-        } else {
-            RejectionKind::OverQuota
+        let binding = denied.binding();
+        let is_estimate = binding.is_some_and(is_estimate);
+        let jitter = if is_estimate { jitter.max(MIN_ESTIMATE_JITTER) } else { jitter };
+        let wait = binding.and_then(retry_after).map(|seconds| with_jitter(seconds, jitter));
+        let kind = match binding.map(Outcome::verdict) {
+            Some(Verdict::OverCapacity) => RejectionKind::OverCapacity,
+            _ => RejectionKind::OverQuota,
         };
         let mut rejection = Self::new(kind, Some(denied), wait, jitter);
         headers.for_denied(denied).add_to(&mut rejection.headers);
@@ -158,8 +158,9 @@ impl<'a> Rejection<'a> {
         retry_after: Option<u64>,
         jitter: Duration,
     ) -> Self {
-        // The capacity is enough for all headers of a response, so that the map does not grow.
-        let mut headers = HeaderMap::with_capacity(8);
+        // A denial in gRPC has eleven headers. In a map that is nearly full, an insertion compares and moves several
+        // entries.
+        let mut headers = HeaderMap::with_capacity(16);
         if let Some(seconds) = retry_after {
             headers.insert(RETRY_AFTER, number(seconds));
         }
@@ -225,7 +226,7 @@ impl<'a> Rejection<'a> {
             (RejectionKind::Unavailable, _) => {
                 ["The request cannot be admitted at the moment.", "", ""]
             }
-            (RejectionKind::NoPeer, _) => [MissingPeer::TEXT, "", ""],
+            (RejectionKind::NoPeer, _) => [MISSING_PEER, "", ""],
         }
     }
 

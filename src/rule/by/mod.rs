@@ -32,4 +32,4 @@ pub use combined::{And, Or};
 pub use head::{anonymous, bearer_token, constant, extension, header};
 #[cfg(feature = "axum")]
 pub use head::{matched_route, path_param};
-pub(crate) use peer::MissingPeer;
+pub(crate) use peer::MISSING_PEER;

@@ -4,17 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::request::Parts;
 
-/// The mistake of a request without a peer address, if the address is to be charged. A rejection has this
+/// The error of a request without a peer address, if the address is to be charged. A rejection has this
 /// text in JSON and in the metadata of gRPC, so it has no characters that these escape.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MissingPeer;
-
-impl MissingPeer {
-    pub(crate) const TEXT: &str = "No peer address reaches the rate limit. Serve axum with \
-        app.into_make_service_with_connect_info::<SocketAddr>(), in tests add the layer MockConnectInfo, \
-        and under tonic enable the feature tonic of plimsoll. To charge all clients to one key, add \
-        .or(by::anonymous()) to the extractor.";
-}
+pub(crate) const MISSING_PEER: &str = "No peer address reaches the rate limit. Serve axum with \
+    app.into_make_service_with_connect_info::<SocketAddr>(), in tests add the layer MockConnectInfo, \
+    and under tonic enable the feature tonic of plimsoll. To charge all clients to one key, add \
+    .or(by::anonymous()) to the extractor.";
 
 /// Returns the address that axum or tonic has inserted, or another server as a plain
 /// [`SocketAddr`].

@@ -3,6 +3,7 @@
 use std::{fmt, io, time::Duration};
 
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use ureq::tls::{RootCerts, TlsConfig};
 
@@ -92,6 +93,11 @@ fn base_of(address: &str) -> Result<String, Failure> {
     }
     let page = address.trim_end_matches('/');
     Ok(page.strip_suffix("/api").unwrap_or(page).trim_end_matches('/').to_owned())
+}
+
+/// Returns a text as a part of a URL.
+pub(crate) fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 impl Failure {

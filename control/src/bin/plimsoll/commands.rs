@@ -8,14 +8,13 @@ use std::{
 };
 
 use http::Method;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use plimsoll::clock::{Clock, SystemClock};
 use plimsoll_control::Config;
 use serde_json::{Value, json};
 
 use crate::{
     args::{Cli, Command, KeyOfPolicies, NewLimit, OverrideArgs},
-    client::{Client, Failure},
+    client::{Client, Failure, escaped},
     explain, output, top,
 };
 
@@ -248,8 +247,4 @@ fn set(body: &mut Value, field: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         body[field] = value.into();
     }
-}
-
-pub(crate) fn escaped(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     args::{Explained, Target},
-    client::{Client, Failure},
-    commands::escaped,
+    client::{Client, Failure, escaped},
     output::{self, printable},
     request,
 };

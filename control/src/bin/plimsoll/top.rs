@@ -128,19 +128,20 @@ fn ask(client: &Client, args: &TopArgs, answers: &Sender<Result<Value, Failure>>
 
 fn show(screen: &Screen, answers: &Receiver<Result<Value, Failure>>, by: By) -> io::Result<()> {
     let clock = SystemClock::new();
-    let now = || Duration::from_micros(clock.now().as_micros());
-    let (mut body, mut error, mut answered) = (String::new(), None, now());
+    let mut body = String::new();
+    let mut error = None;
+    let mut answered = now(&clock);
     loop {
         match answers.try_recv() {
             Ok(Ok(view)) => {
                 body = view::text(&view, by);
                 error = None;
-                answered = now();
+                answered = now(&clock);
             }
             Ok(Err(failure)) => error = Some(failure.to_string()),
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
         }
-        let since = now().saturating_sub(answered);
+        let since = now(&clock).saturating_sub(answered);
         let mut head =
             format!("plimsoll top, the last answer {} s ago; q ends it", since.as_secs());
         if let Some(error) = &error {
@@ -157,6 +158,10 @@ fn show(screen: &Screen, answers: &Receiver<Result<Value, Failure>>, by: By) -> 
             return Ok(());
         }
     }
+}
+
+fn now(clock: &SystemClock) -> Duration {
+    Duration::from_micros(clock.now().as_micros())
 }
 
 /// Returns whether this is the key `q`, escape or ctrl-c.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     args::By,
@@ -14,8 +14,8 @@ const MAX_ROWS: usize = 20;
 
 /// Writes what the service has answered.
 pub(crate) fn text(view: &Value, by: By) -> String {
-    let (fleet, store) = (&view["fleet"], &view["status"]["store"]);
-    let mut parts = vec![format!("{}\n{}", of_store(store), of_fleet(fleet))];
+    let fleet = &view["fleet"];
+    let mut parts = vec![format!("{}\n{}", of_store(&view["status"]["store"]), of_fleet(fleet))];
     parts.push(policies(&view["policies"], &fleet["policies"]));
     let order = match by {
         By::Denied => "denied most",
@@ -55,13 +55,12 @@ fn of_fleet(fleet: &Value) -> String {
         *versions.entry(cell(&instance["version"])).or_default() += 1;
     }
     let versions = versions.iter().map(|(version, count)| format!("{count} of version {version}"));
-    let versions: Vec<_> = versions.take(MAX_ROWS).collect();
-    let sum = |field| rows(&fleet["policies"]).iter().filter_map(|it| it[field].as_f64()).sum();
-    let (admitted, denied): (f64, f64) = (sum("admitted_per_second"), sum("denied_per_second"));
+    let admitted: f64 = rows(&fleet["policies"]).iter().map(admitted).sum();
+    let denied: f64 = rows(&fleet["policies"]).iter().map(denied).sum();
     let line = format!(
         "{} announced, {}; {} units/s admitted, {} denied{}",
         instances.len(),
-        versions.join(", "),
+        versions.take(MAX_ROWS).collect::<Vec<_>>().join(", "),
         rate(admitted),
         rate(denied),
         share(admitted, denied).map(|share| format!(" ({share})")).unwrap_or_default(),
@@ -72,28 +71,28 @@ fn of_fleet(fleet: &Value) -> String {
 
 /// Returns the table of the policies, those that deny most first.
 fn policies(policies: &Value, units: &Value) -> String {
-    let units = rows(units).iter().filter_map(|it| Some((it["policy"].as_str()?, it)));
-    let units: BTreeMap<_, _> = units.collect();
-    let of = |policy: &Value, field| {
-        let units = policy["name"].as_str().and_then(|name| units.get(name));
-        units.and_then(|units| units[field].as_f64()).unwrap_or(0.0)
-    };
-    let mut sorted = rows(policies).to_vec();
-    let denied = |policy: &Value| of(policy, "denied_per_second");
-    sorted.sort_by(|a, b| denied(b).total_cmp(&denied(a)));
+    let by_name: BTreeMap<_, _> = rows(units).iter().map(|it| (cell(&it["policy"]), it)).collect();
+    let mut sorted: Vec<_> = rows(policies)
+        .iter()
+        .map(|policy| {
+            (policy, by_name.get(&cell(&policy["name"])).copied().unwrap_or(&Value::Null))
+        })
+        .collect();
+    sorted.sort_by(|(_, a), (_, b)| denied(b).total_cmp(&denied(a)));
+    let pairs: Vec<_> = sorted.iter().map(|(policy, units)| json!([policy, units])).collect();
+    let policies = first(&Value::Array(pairs));
     let head = ["policy", "quota", "admitted/s", "denied/s", "denied %"];
-    let policies = first(&Value::Array(sorted));
-    let table = table(head, rows(&policies), |policy| {
-        let (admitted, denied) = (of(policy, "admitted_per_second"), denied(policy));
-        let quota =
-            if policy["enabled"] == false { "off".to_owned() } else { cell(&policy["quota"]) };
-        let share = share(admitted, denied).unwrap_or_default();
-        [cell(&policy["name"]), quota, rate(admitted), rate(denied), share]
+    let table = table(head, rows(&policies), |pair| {
+        let [policy, units] = [&pair[0], &pair[1]];
+        let is_off = policy["enabled"] == false;
+        let quota = if is_off { "off".to_owned() } else { cell(&policy["quota"]) };
+        let share = share(admitted(units), denied(units)).unwrap_or_default();
+        [cell(&policy["name"]), quota, rate(admitted(units)), rate(denied(units)), share]
     });
     output::or_else(table, &policies, "no policy is registered")
 }
 
-/// Returns the table of the instances, the newest first: they are the ones that were not there before.
+/// Returns the table of the instances, the newest first: an operator looks for what has changed.
 fn instances(fleet: &Value) -> String {
     let mut newest = rows(&fleet["instances"]).to_vec();
     newest.reverse();
@@ -103,14 +102,13 @@ fn instances(fleet: &Value) -> String {
     let table = table(head, rows(&newest), |it| {
         let seen_millis = now.saturating_sub(it["last_seen"].as_u64().unwrap_or_default());
         let this = if it["is_this"] == true { " answers" } else { "" };
-        let of = |field: &str| rate(it[field].as_f64().unwrap_or(0.0));
         [
             format!("{}{this}", cell(&it["id"])),
             cell(&it["version"]),
             time(&it["since"]),
             format!("{:.1} s ago", seen_millis as f64 / 1e3),
-            of("admitted_per_second"),
-            of("denied_per_second"),
+            rate(admitted(it)),
+            rate(denied(it)),
         ]
     });
     output::or_else(table, &newest, "no instance has announced itself")
@@ -119,6 +117,15 @@ fn instances(fleet: &Value) -> String {
 /// Returns the rows that are shown.
 fn first(value: &Value) -> Value {
     Value::Array(rows(value).iter().take(MAX_ROWS).cloned().collect())
+}
+
+/// Returns the units a second of an instance or a policy that were admitted, or 0 without data.
+fn admitted(row: &Value) -> f64 {
+    row["admitted_per_second"].as_f64().unwrap_or(0.0)
+}
+
+fn denied(row: &Value) -> f64 {
+    row["denied_per_second"].as_f64().unwrap_or(0.0)
 }
 
 fn rate(units: f64) -> String {
@@ -132,8 +139,6 @@ fn share(admitted: f64, denied: f64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn view() -> Value {
