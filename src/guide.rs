@@ -15,10 +15,10 @@ macro_rules! pages {
 pages! {
     "guide/":
     #[doc = include_str!("../docs/pictures/links.md")] algorithms
-    keys proxies rules costs concurrency
+    choosing keys proxies rules costs concurrency
     #[doc = include_str!("../docs/pictures/links.md")] leases
     #[doc = include_str!("../docs/pictures/links.md")] trials
-    blocking responses browsers streams grpc jobs postgres testing comparison features glossary
+    blocking responses browsers streams grpc jobs postgres load_tests testing comparison features glossary
 }
 
 pages! {

@@ -8,7 +8,9 @@
 -- KEYS[3]  exists if this change was made: a change is sent again if its reply was lost
 -- KEYS[4]  a sorted set: the instances, by the time of their last announcement in milliseconds
 -- KEYS[5]  a hash: the announcement of each instance
--- ARGV[1]  poll | audit | instances | change | note
+-- KEYS[6]  the start of the names of hashes, one for each hour since the Unix epoch: the units that were "admitted" and
+--          "denied" under each policy
+-- ARGV[1]  poll | audit | instances | hours | change | note
 -- ARGV[2]  the time to live of the overrides and the audit log in milliseconds. Each poll renews it when a tenth has
 --          passed. The other two keys expire with the last announcement
 
@@ -43,15 +45,40 @@ local function announce(now_millis, id, announcement, expiry, most)
     end
 end
 
--- poll <known version> <instance> <announcement> <its expiry in milliseconds> <maximum of instances> : the time in
--- microseconds, the version and the epoch, and all fields if the version is another one
+-- Returns the number of the hour since the Unix epoch.
+local function hour_of(now_millis)
+    return math.floor(now_millis / 3600000)
+end
+
+-- Adds <policy> <admitted units> <denied units>.. to the sums of the hour, once for each call that is sent again.
+local function count(now_millis, hours_ttl, first)
+    if not ARGV[first] or redis.call('EXISTS', made) == 1 then
+        return
+    end
+    local hour = KEYS[6] .. hour_of(now_millis)
+    for i = first, #ARGV, 3 do
+        redis.pcall('HINCRBY', hour, 'admitted:' .. ARGV[i], ARGV[i + 1])
+        redis.pcall('HINCRBY', hour, 'denied:' .. ARGV[i], ARGV[i + 2])
+    end
+    redis.pcall('PEXPIRE', hour, hours_ttl)
+    redis.pcall('SET', made, 1, 'PX', MADE_TTL)
+end
+
+-- poll <known version> <instance> <announcement> <its expiry in milliseconds> <maximum of instances> <time to live of an
+-- hour> <policy> <admitted units> <denied units>.. : the time in microseconds, the version and the epoch, and all fields
+-- if the version is another one. A process without a name is no instance. A Redis that refuses writes is still read, so the
+-- writes of a poll are tried.
 if ARGV[1] == 'poll' then
     if version ~= '0' and redis.call('PTTL', entries) < ttl * 0.9 then
         redis.call('PEXPIRE', entries, ttl)
         redis.call('PEXPIRE', audit, ttl)
     end
     local now = clock()
-    announce(math.floor(now / 1000), ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]))
+    local now_millis = math.floor(now / 1000)
+    count(now_millis, ARGV[8], 9)
+    if ARGV[4] ~= '' then
+        announce(now_millis, ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]))
+    end
     local epoch = redis.call('HGET', entries, ':epoch') or '0'
     local changed = version ~= ARGV[3] and redis.call('HGETALL', entries)
     return {now, version, epoch, changed}
@@ -63,6 +90,19 @@ if ARGV[1] == 'instances' then
     local now_millis = math.floor(clock() / 1000)
     local last_seen = redis.call('ZRANGEBYSCORE', seen, now_millis - tonumber(ARGV[3]), '+inf', 'WITHSCORES')
     return {now_millis, last_seen, redis.call('HGETALL', announcements)}
+end
+
+-- hours <count> : the time in milliseconds, and so many hours with their counts
+if ARGV[1] == 'hours' then
+    local now_millis = math.floor(clock() / 1000)
+    local last, hours = hour_of(now_millis), {}
+    for hour = last - ARGV[3] + 1, last do
+        local counts = redis.call('HGETALL', KEYS[6] .. hour)
+        if #counts > 0 then
+            hours[#hours + 1] = {hour, counts}
+        end
+    end
+    return {now_millis, hours}
 end
 
 -- audit <count> : the newest entries

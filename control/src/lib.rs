@@ -25,10 +25,10 @@ mod written;
 
 pub use self::{
     config::{
-        Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, Format, StoreConfig,
-        StoreKind, Watch,
+        Claims, Config, ConfigError, ConfigLayer, ConfigService, ConfigStatus, ExplainedRule,
+        Explanation, Format, StoreConfig, StoreKind, Watch,
     },
-    fleet::{Fleet, Instance, PolicyUnits, Units},
+    fleet::{Fleet, HitMark, HitRate, HitRates, Hits, Instance, PolicyUnits, Units},
     key_type::{KeyType, KeyTypeError},
     offenders::{Offender, OffenderOrder, Offenders},
     overrides::{

@@ -36,7 +36,7 @@ const WRITE: &str = "Bearer write-token";
 const READ: &str = "Bearer read-token";
 
 /// All paths of the API, with the methods that they know.
-const ROUTES: [(&str, &[&str]); 11] = [
+const ROUTES: [(&str, &[&str]); 12] = [
     ("policies", &["GET"]),
     ("keys?key=alice", &["GET"]),
     ("overrides", &["GET", "PUT", "DELETE"]),
@@ -47,6 +47,7 @@ const ROUTES: [(&str, &[&str]); 11] = [
     ("audit", &["GET"]),
     ("status", &["GET"]),
     ("fleet", &["GET"]),
+    ("hits", &["GET"]),
     ("trials", &["GET"]),
 ];
 
@@ -859,4 +860,25 @@ async fn the_page_loads_nothing_from_elsewhere() {
     }
     let embedded = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/admin/page"));
     assert_eq!(embedded.unwrap().count(), files.len() + 1);
+}
+
+/// Hit rates are of this process, because its overrides are.
+#[tokio::test]
+async fn a_hit_rate_has_its_times_and_its_mark() {
+    let service = service();
+    assert_eq!(service.get("hits").await["policies"], json!([]));
+    for _ in 0..5 {
+        service.spend("alice").await;
+    }
+    let hits = service.get("hits").await;
+    assert_eq!(hits["is_of_process"], true);
+    let rate = &hits["policies"][0];
+    assert_eq!((&rate["policy"], &rate["never_denies"]), (&json!("demo"), &json!(false)));
+    for (span, hours) in [("hour", 1), ("day", 24), ("week", 168)] {
+        let Value::Object(span) = &rate[span] else { panic!("{rate}") };
+        assert_eq!((&span["admitted"], &span["denied"]), (&json!(2), &json!(3)));
+        assert_eq!((&span["share"], &span["mark"]), (&json!(0.6), &json!("too_strict")));
+        let [time, since] = [&hits["time"], &span["since"]].map(|it| it.as_u64().unwrap());
+        assert_eq!(time / 3_600_000 - since / 3_600_000, hours);
+    }
 }

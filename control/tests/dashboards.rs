@@ -127,6 +127,71 @@ fn prometheus_understands_each_query() {
     fs::remove_file(&file).unwrap();
 }
 
+/// The series are those that a process emits, the same each half hour for eight days.
+#[test]
+fn the_marks_of_a_wrong_limit_fire() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&recorder, || {
+        let limiter = Limiter::in_memory();
+        // 9 % of the checks are denied, then 2 %, 0 %, and 0 % of a few.
+        for (policy, quota, checks) in [
+            ("strict", "100/h", 110),
+            ("right", "98/h", 100),
+            ("idle", "5000/h", 1_000),
+            ("rare", "5000/h", 0),
+        ] {
+            let policy = Policy::new(policy, quota).unwrap();
+            for _ in 0..checks {
+                let _ = limiter.check_now(policy.charge("alice", 1)).unwrap();
+            }
+        }
+    });
+    let emitted = recorder.handle().render();
+    let mut series = String::new();
+    for line in emitted.lines().filter(|line| line.starts_with("plimsoll_decisions_total{")) {
+        let (name, count) = line.rsplit_once(' ').unwrap();
+        let name = name.replace('{', "{job=\"shop\",");
+        series += &format!("      - series: '{name}'\n        values: '0+{count}x384'\n");
+    }
+    assert!(series.matches("series").count() >= 16, "{emitted}");
+    let alerts = read("alerts.yml");
+    let case = |time: &str, alert: &str, policies: &[&str]| {
+        let rule = alerts.split_once(&format!("alert: {alert}\n")).unwrap().1;
+        let summary = rule.split_once("summary: \"").unwrap().1.split_once("\"\n").unwrap().0;
+        let expected = policies.iter().map(|policy| {
+            let summary = summary.replace("{{ $labels.policy }}", policy);
+            format!(
+                "          - exp_labels: {{ severity: ticket, job: shop, policy: {policy} }}\n            \
+                 exp_annotations: {{ summary: '{summary}' }}\n"
+            )
+        });
+        let expected: String = expected.collect();
+        format!(
+            "      - eval_time: {time}\n        alertname: {alert}\n        exp_alerts:\n{expected}"
+        )
+    };
+    let cases = [
+        case("50m", "PlimsollLimitTooStrict", &[]),
+        case("2d", "PlimsollLimitTooStrict", &["strict"]),
+        case("8d", "PlimsollLimitTooStrict", &["strict"]),
+        case("50m", "PlimsollLimitProtectsNothing", &[]),
+        case("8d", "PlimsollLimitProtectsNothing", &["idle"]),
+    ];
+    let text = format!(
+        "rule_files: ['{}']\nevaluation_interval: 10m\ntests:\n  - interval: 30m\n    input_series:\n{series}    \
+         alert_rule_test:\n{}",
+        folder().join("alerts.yml").display(),
+        cases.concat()
+    );
+    let file = env::temp_dir().join(format!("plimsoll-alerts-{}.yml", process::id()));
+    fs::write(&file, text).unwrap();
+    let promtool = Command::new("promtool").args(["test", "rules"]).arg(&file).output();
+    let output = promtool.expect("promtool is installed: it is in Debian's package prometheus");
+    let text = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+    assert!(output.status.success(), "{text}");
+    fs::remove_file(&file).unwrap();
+}
+
 /// Each alert that the library's page has is here too, word for word.
 #[test]
 fn the_package_has_the_alerts_of_the_library() {

@@ -15,7 +15,7 @@ pub(super) struct File {
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// All files of the page.
-pub(super) static FILES: [File; 12] = [
+pub(super) static FILES: [File; 13] = [
     File {
         path: "/",
         media_type: "text/html; charset=utf-8",
@@ -33,6 +33,7 @@ pub(super) static FILES: [File; 12] = [
     File { path: "/changes.js", media_type: SCRIPT, text: include_str!("page/changes.js") },
     File { path: "/charts.js", media_type: SCRIPT, text: include_str!("page/charts.js") },
     File { path: "/policies.js", media_type: SCRIPT, text: include_str!("page/policies.js") },
+    File { path: "/hits.js", media_type: SCRIPT, text: include_str!("page/hits.js") },
     File { path: "/keys.js", media_type: SCRIPT, text: include_str!("page/keys.js") },
     File { path: "/tables.js", media_type: SCRIPT, text: include_str!("page/tables.js") },
     File { path: "/store.js", media_type: SCRIPT, text: include_str!("page/store.js") },

@@ -30,6 +30,7 @@ pub fn router(config: AdminConfig) -> Router {
         .route("/audit", get(api::audit))
         .route("/status", get(api::status))
         .route("/fleet", get(api::fleet))
+        .route("/hits", get(api::hits))
         .route("/trials", get(api::trials))
         // A fallback would be out of reach below a path with a slash at its end.
         .route("/{*path}", any(api::not_found))

@@ -2,11 +2,12 @@
 
 use std::{fmt, path::Path, sync::Arc};
 
+use http::request::Parts;
 use plimsoll::{Limiter, RateLimitLayer};
 
 use super::{
-    ConfigError, ConfigLayer, ConfigStatus, Format, StoreConfig, current::Current, file::File,
-    rules::Change,
+    ConfigError, ConfigLayer, ConfigStatus, Explanation, Format, StoreConfig, current::Current,
+    file::File, rules::Change,
 };
 use crate::registry::Registry;
 
@@ -107,6 +108,41 @@ impl Config {
     #[must_use]
     pub fn rules(&self) -> Vec<String> {
         self.0.rules()
+    }
+
+    /// Returns which rules in force apply to a request, what they charge, and why the others do not apply. The closures of
+    /// the rules find it, as they do in a [layer](Self::layer), and nothing is spent. Settings of the program, by
+    /// [`layer_with`](Self::layer_with), are not considered.
+    ///
+    /// The extensions of the request are what the service has inserted before the layer: the address of the peer as a
+    /// [`SocketAddr`](std::net::SocketAddr), [`Claims`](super::Claims), and the route that axum has matched.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use plimsoll_control::{Config, Format};
+    ///
+    /// let text = r#"
+    ///     policies.logins = "5/min"
+    ///     rules = [{ policy = "logins", key = { header = "x-api-key" }, only = ["POST /login"] }]
+    /// "#;
+    /// let config = Config::from_text(text, Format::Toml)?;
+    /// let explain = |method: &str| {
+    ///     let request = Request::builder().method(method).uri("/login").header("x-api-key", "abc");
+    ///     config.explain(&request.body(()).expect("a request").into_parts().0)
+    /// };
+    /// assert_eq!(explain("POST").rules[0].charges[0].policy().name(), "logins");
+    /// assert_eq!(explain("GET").rules[0].notes, ["it applies only to POST /login"]);
+    /// # Ok::<(), plimsoll_control::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn explain(&self, request: &Parts) -> Explanation {
+        self.0.explain(request)
+    }
+
+    /// Returns the routes that the rules and exemptions in force name, such as `POST /login` and `/users/{id}`.
+    #[must_use]
+    pub fn routes(&self) -> Vec<String> {
+        self.0.routes()
     }
 
     /// Returns hints on the configuration in force, for what is allowed and probably not meant: no rules, a policy

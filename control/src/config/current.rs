@@ -6,11 +6,13 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use http::request::Parts;
 use plimsoll::Limiter;
 
 use super::{
     ConfigError, ConfigStatus, Format, StoreConfig,
     document::{Mistake, parse, read_node},
+    explain::Explanation,
     file::File,
     follower::Follower,
     plan::Plan,
@@ -64,6 +66,16 @@ impl Current {
     /// Returns the [rules](Rules) in force, each as a line of text.
     pub(super) fn rules(&self) -> Vec<String> {
         self.state().rules.lines()
+    }
+
+    /// Returns the result of each [rule](Rules) in force for a request.
+    pub(super) fn explain(&self, request: &Parts) -> Explanation {
+        self.state().rules.explain(request)
+    }
+
+    /// Returns the routes that the file names.
+    pub(super) fn routes(&self) -> Vec<String> {
+        self.state().rules.routes()
     }
 
     /// Returns hints on the configuration in force.

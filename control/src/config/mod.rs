@@ -6,6 +6,7 @@ mod config;
 mod current;
 pub(crate) mod document;
 mod error;
+mod explain;
 mod file;
 mod follower;
 mod format;
@@ -22,6 +23,7 @@ pub use self::{
     claims::Claims,
     config::Config,
     error::ConfigError,
+    explain::{ExplainedRule, Explanation},
     format::Format,
     layer::{ConfigLayer, ConfigService},
     status::ConfigStatus,

@@ -107,7 +107,7 @@ impl Plan {
             found.map_or_else(|| Mistake::new(&error), |name| name.mistake(&error))
         })?;
         policies.extend(self.of_program);
-        let rules = Rules::new(self.spec, &policies, &self.client_ip);
+        let rules = Rules::new(self.spec, &policies, self.client_ip);
         // A rule is never left out silently. `new` has found all policies.
         let rules = rules.ok_or_else(|| Mistake::new("a rule has no policy"))?;
         Ok((rules, self.store))

@@ -1,6 +1,9 @@
 //! The rules of a configuration, and the layer that they make.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use http::{Method, request::Parts};
 use plimsoll::{Limiter, RateLimitLayer, Rule, by::ClientIp, cost, route, rule::Tiers};
@@ -17,8 +20,15 @@ pub(super) type Change = dyn Fn(RateLimitLayer) -> RateLimitLayer + Send + Sync;
 
 /// The rules of a configuration that is in force.
 pub(super) struct Rules {
-    rules: Vec<Rule>,
-    spec: FileSpec,
+    pub(super) rules: Vec<FileRule>,
+    pub(super) spec: FileSpec,
+    pub(super) client_ip: ClientIp,
+}
+
+/// A rule of the file, and the condition under which it applies.
+pub(super) struct FileRule {
+    pub(super) rule: Rule,
+    pub(super) condition: Arc<Condition>,
 }
 
 impl Rules {
@@ -27,11 +37,12 @@ impl Rules {
     pub(super) fn new(
         spec: FileSpec,
         policies: &BTreeMap<String, Registered>,
-        client_ip: &ClientIp,
+        client_ip: ClientIp,
     ) -> Option<Self> {
         let rules = spec.rules.iter().flatten();
-        let rules = rules.map(|rule| make(&rule.value, policies, client_ip)).collect::<Option<_>>();
-        Some(Self { rules: rules?, spec })
+        let rules =
+            rules.map(|rule| make(&rule.value, policies, &client_ip)).collect::<Option<_>>();
+        Some(Self { rules: rules?, spec, client_ip })
     }
 
     /// Returns each rule as a line of text.
@@ -61,8 +72,17 @@ impl Rules {
         change: Option<&Change>,
     ) -> Option<RateLimitLayer> {
         let (first, rest) = self.rules.split_first()?;
-        let layer = RateLimitLayer::new(limiter.clone(), first.clone());
-        let layer = rest.iter().fold(layer, |layer, rule| layer.and(rule.clone()));
+        let layer = RateLimitLayer::new(limiter.clone(), first.rule.clone());
+        let layer = rest.iter().fold(layer, |layer, it| layer.and(it.rule.clone()));
+        let layer = self.with_settings(layer);
+        Some(match change {
+            Some(change) => change(layer),
+            None => layer,
+        })
+    }
+
+    /// Applies the settings of the file to a layer: all but the rules.
+    pub(super) fn with_settings(&self, layer: RateLimitLayer) -> RateLimitLayer {
         let FileSpec { enabled, exempt, exempt_preflights, plain_text, .. } = &self.spec;
         let FileSpec { headers, delay, jitter, .. } = &self.spec;
         let layer = exempt.iter().fold(layer, |layer, it| layer.exempt(route::is(&it.0)));
@@ -72,11 +92,7 @@ impl Rules {
         let headers = headers.as_ref().map(HeadersSpec::headers);
         let layer = set(layer, headers, RateLimitLayer::headers);
         let layer = set(layer, delay.map(Into::into), RateLimitLayer::delay);
-        let layer = set(layer, jitter.map(Into::into), RateLimitLayer::jitter);
-        Some(match change {
-            Some(change) => change(layer),
-            None => layer,
-        })
+        set(layer, jitter.map(Into::into), RateLimitLayer::jitter)
     }
 }
 
@@ -84,16 +100,12 @@ fn make(
     spec: &RuleSpec,
     policies: &BTreeMap<String, Registered>,
     client_ip: &ClientIp,
-) -> Option<Rule> {
+) -> Option<FileRule> {
     let key = keys::extract(&spec.key.value, client_ip);
-    let choice = Choice::new(spec, policies)?;
-    let rule = choice.rule(key);
-    let routes: Option<Vec<_>> =
-        spec.only.as_ref().map(|only| only.value.iter().map(|it| route::is(&it.0)).collect());
-    let mut rule = rule.only(move |parts| {
-        let matches = routes.as_ref().is_none_or(|routes| routes.iter().any(|is| is(parts)));
-        matches && choice.of(parts).is_enabled()
-    });
+    let condition = Arc::new(Condition::new(spec, policies)?);
+    let rule = condition.choice.rule(key);
+    let is_met = Arc::clone(&condition);
+    let mut rule = rule.only(move |parts| is_met.has_route(parts) && is_met.is_enabled(parts));
     if spec.cost.is_some() || !spec.costs.0.is_empty() {
         rule = with_costs(rule, spec);
     }
@@ -101,7 +113,37 @@ fn make(
         rule = rule.trial(policies.get(&trial.value)?.policy().clone());
     }
     rule = set(rule, spec.on_failure, Rule::on_failure);
-    Some(if spec.shadow { rule.shadow() } else { rule })
+    rule = if spec.shadow { rule.shadow() } else { rule };
+    Some(FileRule { rule, condition })
+}
+
+/// The condition under which a rule applies to a request.
+pub(super) struct Condition {
+    /// The routes of the rule, or `None` for all requests.
+    routes: Option<Vec<Box<IsRoute>>>,
+    pub(super) choice: Choice,
+}
+
+type IsRoute = dyn Fn(&Parts) -> bool + Send + Sync;
+
+impl Condition {
+    fn new(spec: &RuleSpec, policies: &BTreeMap<String, Registered>) -> Option<Self> {
+        let routes = spec.only.as_ref().map(|only| {
+            let routes = only.value.iter();
+            routes.map(|it| Box::new(route::is(&it.0)) as Box<IsRoute>).collect()
+        });
+        Some(Self { routes, choice: Choice::new(spec, policies)? })
+    }
+
+    /// Returns whether the request has one of the routes of the rule.
+    pub(super) fn has_route(&self, parts: &Parts) -> bool {
+        self.routes.as_ref().is_none_or(|routes| routes.iter().any(|is| is(parts)))
+    }
+
+    /// Returns whether the policy of the request is switched on.
+    pub(super) fn is_enabled(&self, parts: &Parts) -> bool {
+        self.choice.of(parts).is_enabled()
+    }
 }
 
 /// Sets the cost of a request: by its route, or by its method, or the cost of all others.
@@ -128,7 +170,7 @@ fn by_method(
 }
 
 /// The policy of each request, by its tier, or the policy of the rule.
-struct Choice {
+pub(super) struct Choice {
     tier: Option<TierSpec>,
     tiers: HashMap<String, Registered>,
     otherwise: Registered,
@@ -161,9 +203,14 @@ impl Choice {
     }
 
     /// Returns the policy of a request.
-    fn of(&self, parts: &Parts) -> &Registered {
-        let tier = self.tier.as_ref().and_then(|tier| tier_of(tier, parts));
+    pub(super) fn of(&self, parts: &Parts) -> &Registered {
+        let tier = self.tier(parts);
         tier.and_then(|tier| self.tiers.get(tier)).unwrap_or(&self.otherwise)
+    }
+
+    /// Returns the tier of a request, if it has one.
+    pub(super) fn tier<'p>(&self, parts: &'p Parts) -> Option<&'p str> {
+        self.tier.as_ref().and_then(|tier| tier_of(tier, parts))
     }
 }
 

@@ -1,8 +1,8 @@
 //! The store of a configuration.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
-use plimsoll::{Error, Limiter, MemoryStore, RedisStore};
+use plimsoll::{Error, Limiter, MemoryStore, RedisStore, Resilience};
 use plimsoll_regions::Regions;
 
 use super::{
@@ -10,11 +10,15 @@ use super::{
     spec::{FileSpec, RedisSpec, ResilienceSpec, Secret, StoreSpec},
 };
 
+/// The shortest deadline of a program that makes one check.
+const ONE_CHECK: Duration = Duration::from_secs(2);
+
 /// The store of a configuration, and the resilience around it.
 #[derive(Clone, PartialEq)]
 pub struct StoreConfig {
     store: StoreSpec,
     resilience: ResilienceSpec,
+    is_for_one_check: bool,
 }
 
 /// The kind of a store. [`StoreConfig::kind`] returns it.
@@ -49,7 +53,8 @@ impl StoreConfig {
                 redis.iter().chain(home).try_for_each(At::check)?;
             }
         }
-        Ok(Self { store: spec.store.clone(), resilience: spec.resilience.clone() })
+        let resilience = spec.resilience.clone();
+        Ok(Self { store: spec.store.clone(), resilience, is_for_one_check: false })
     }
 
     /// Connects to the store, and returns a [limiter](Limiter) over it.
@@ -76,7 +81,7 @@ impl StoreConfig {
     /// Returns an error if the store cannot be reached, and is not `lazy`. With regions, it says which of the two stores
     /// that is: `local`, the store of this region, or `home`.
     pub async fn connect(&self) -> Result<Limiter, Error> {
-        let resilience = self.resilience.resilience();
+        let resilience = self.resilience();
         let Some(redis) = &self.store.redis else {
             let memory = self.store.memory.as_ref().map(|memory| memory.value.config());
             let store = MemoryStore::new(memory.unwrap_or_default());
@@ -92,6 +97,16 @@ impl StoreConfig {
         let home = home.map_err(|error| named("home", error))?;
         let regions = Regions::new(local, home, regions.config(resilience.clone()))?;
         Ok(Limiter::with_resilience(regions, resilience))
+    }
+
+    fn resilience(&self) -> Resilience {
+        let resilience = self.resilience.resilience();
+        if !self.is_for_one_check {
+            return resilience;
+        }
+        let deadline = self.resilience.deadline.map_or(ONE_CHECK, Into::into);
+        // A limiter that never decides by itself is not counted either.
+        resilience.without_fallback().deadline(deadline.max(ONE_CHECK))
     }
 
     /// Returns hints on the URLs, for what is allowed and probably not meant: a database that servers do not have by
@@ -167,6 +182,16 @@ impl StoreConfig {
         for redis in store.store.redis.iter_mut().chain(home) {
             redis.value.lazy = Some(is_lazy);
         }
+        store
+    }
+
+    /// Returns the store for a program that makes one check and ends, such as a script. The program does not count as an
+    /// instance, and never decides by itself: there is no fallback. It connects at once, and waits for the store for 2 s
+    /// at least.
+    #[must_use]
+    pub fn for_one_check(&self) -> Self {
+        let mut store = self.with_lazy(false);
+        store.is_for_one_check = true;
         store
     }
 

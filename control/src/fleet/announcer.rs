@@ -28,7 +28,7 @@ const SEEN: &str = "plimsoll_instance_seen_seconds";
 /// The counts of this process, and its announcement.
 #[derive(Debug)]
 pub(crate) struct Announcer {
-    /// A random number, which is another one after a restart.
+    /// A random number, which is another one after a restart. It is empty for a process that is no instance.
     id: String,
     version: String,
     started_micros: u64,
@@ -48,6 +48,11 @@ impl Announcer {
 
     pub(crate) fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Makes the process an observer of the fleet, which is no instance.
+    pub(crate) fn hide(&mut self) {
+        self.id.clear();
     }
 
     /// Announces the counts of these offenders from now on.

@@ -2,7 +2,7 @@
 //! reads and changes.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     hash::{BuildHasher, RandomState},
     sync::LazyLock,
     time::Duration,
@@ -20,7 +20,11 @@ use super::{
     error::MAX_OVERRIDES,
     known::{Edit, Stored},
 };
-use crate::{Instance, fleet::Announcement};
+use crate::{
+    Instance,
+    fleet::{Announcement, Hours, KEPT_HOURS},
+    offenders::Totals,
+};
 
 /// The time to live of the keys. Each instance renews it.
 const TTL: Duration = Duration::from_secs(30 * 86_400);
@@ -38,10 +42,17 @@ static SCRIPT: LazyLock<Script> =
 
 /// The place that keeps the overrides and their audit log.
 pub(super) enum Backend {
-    /// The process, which knows all overrides. This is their audit log, the newest entry first.
-    Memory(VecDeque<AuditEntry>),
+    /// The process, which knows all overrides.
+    Memory {
+        /// The audit log, the newest entry first.
+        audit: VecDeque<AuditEntry>,
+        hours: Hours,
+    },
     Redis(Box<Redis>),
 }
+
+/// The number of an hour, and its fields.
+type StoredHour = (u64, HashMap<String, u64>);
 
 /// A connection to the Redis that has the overrides.
 pub(super) struct Redis {
@@ -54,9 +65,15 @@ pub(super) struct Redis {
     made: String,
     seen: String,
     announcements: String,
+    /// The prefix of the keys of hours.
+    hours: String,
 }
 
 impl Backend {
+    pub(super) fn memory() -> Self {
+        Self::Memory { audit: VecDeque::new(), hours: Hours::default() }
+    }
+
     /// Adds an entry to the audit log, and makes the edit that it is about. Returns false, and does neither, if the
     /// overrides have another version than the edit follows.
     pub(super) async fn write(
@@ -66,7 +83,7 @@ impl Backend {
     ) -> Result<bool, OverrideError> {
         let redis = match self {
             Self::Redis(redis) => redis,
-            Self::Memory(audit) => {
+            Self::Memory { audit, .. } => {
                 audit.truncate(MAX_AUDIT - 1);
                 audit.push_front(entry.clone());
                 return Ok(true);
@@ -86,7 +103,7 @@ impl Backend {
     pub(super) async fn audit(&mut self, count: usize) -> Result<Vec<AuditEntry>, OverrideError> {
         let redis = match self {
             Self::Redis(redis) => redis,
-            Self::Memory(audit) => return Ok(audit.iter().take(count).cloned().collect()),
+            Self::Memory { audit, .. } => return Ok(audit.iter().take(count).cloned().collect()),
         };
         let read = redis.call("audit", vec![count.to_string()]).await;
         let StreamRangeReply { ids } = read.map_err(|error| failed(&error, false))?;
@@ -109,6 +126,7 @@ impl Redis {
             made: format!("{prefix}:{{overrides}}:made"),
             seen: format!("{prefix}:{{overrides}}:seen"),
             announcements: format!("{prefix}:{{overrides}}:announcements"),
+            hours: format!("{prefix}:{{overrides}}:hour:"),
         })
     }
 
@@ -119,10 +137,16 @@ impl Redis {
         known: u64,
         id: &str,
         announcement: &Announcement,
+        new_units: &BTreeMap<String, Totals>,
     ) -> Result<(u64, Option<Stored>), OverrideError> {
         let arguments = [known.to_string(), id.to_owned(), json(Some(announcement))];
         let limits = [EXPIRY.as_millis().to_string(), MAX_INSTANCES.to_string()];
-        let polled = self.call("poll", [&arguments[..], &limits[..]].concat()).await;
+        let added = new_units.iter().flat_map(|(policy, units)| {
+            [policy.clone(), units.admitted.to_string(), units.denied.to_string()]
+        });
+        let hours = [(KEPT_HOURS * 3_600_000).to_string()];
+        let added: Vec<_> = hours.into_iter().chain(added).collect();
+        let polled = self.call("poll", [&arguments[..], &limits[..], &added[..]].concat()).await;
         let (now_micros, version, epoch, fields): (_, _, _, Option<HashMap<String, String>>) =
             polled.map_err(|error| failed(&error, false))?;
         let stored = fields.map(|fields| {
@@ -148,6 +172,30 @@ impl Redis {
         Ok((now_millis, instances.take(MAX_INSTANCES).collect()))
     }
 
+    /// Returns the time of Redis in milliseconds, and the units of the last hours.
+    pub(super) async fn hours(&mut self) -> Result<(u64, Hours), OverrideError> {
+        let read = self.call("hours", vec![KEPT_HOURS.to_string()]).await;
+        let (now_millis, hours): (u64, Vec<StoredHour>) =
+            read.map_err(|error| failed(&error, false))?;
+        let hours = hours.into_iter().map(|(hour, fields)| {
+            let mut units = BTreeMap::<String, Totals>::new();
+            for (field, count) in fields {
+                match field.split_once(':') {
+                    Some(("admitted", policy)) => {
+                        units.entry(policy.to_owned()).or_default().admitted = count;
+                    }
+                    Some(("denied", policy)) => {
+                        units.entry(policy.to_owned()).or_default().denied = count;
+                    }
+                    // Other fields are no counts.
+                    _ => {}
+                }
+            }
+            (hour, units)
+        });
+        Ok((now_millis, Hours::new(hours)))
+    }
+
     /// Calls the script. It makes a change once, also if the call is sent twice: if the connection does not lead to a
     /// server that answers, the call is sent once more over another one. If both fail, the error of the first call is
     /// returned when that call may have made a change.
@@ -159,6 +207,7 @@ impl Redis {
         let made = format!("{}:{:016x}", self.made, RandomState::new().hash_one(()));
         let mut invocation = SCRIPT.key(&self.entries);
         invocation.key(&self.audit).key(made).key(&self.seen).key(&self.announcements);
+        invocation.key(&self.hours);
         invocation.arg(operation).arg(TTL.as_millis() as u64).arg(arguments);
         let first = match self.send(&invocation).await {
             Err(error) if is_of_connection(&error) => error,

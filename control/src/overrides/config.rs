@@ -35,6 +35,7 @@ pub struct OverridesConfig {
     pub(super) prefix: String,
     pub(super) is_lazy: bool,
     pub(super) version: String,
+    pub(super) is_observer: bool,
 }
 
 impl OverridesConfig {
@@ -51,6 +52,7 @@ impl OverridesConfig {
             prefix: store.prefix().into(),
             is_lazy: store.is_lazy(),
             version: VERSION.into(),
+            is_observer: false,
         }
     }
 
@@ -65,6 +67,7 @@ impl OverridesConfig {
             prefix: prefix.into(),
             is_lazy: false,
             version: VERSION.into(),
+            is_observer: false,
         }
     }
 
@@ -72,6 +75,14 @@ impl OverridesConfig {
     #[must_use]
     pub fn server(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
+        self
+    }
+
+    /// Follows the overrides without being an instance of the service: for a script that makes one check. The admin page
+    /// does not list it.
+    #[must_use]
+    pub fn observer(mut self) -> Self {
+        self.is_observer = true;
         self
     }
 

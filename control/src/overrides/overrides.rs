@@ -1,6 +1,6 @@
 //! The handle to the overrides.
 
-use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use plimsoll::{
     Key, Limiter,
@@ -18,7 +18,7 @@ use super::{
     error::MAX_OVERRIDES,
     state::OverridesState,
 };
-use crate::{Fleet, Offenders, Registered, Registry, StoreKind, time::from_millis};
+use crate::{Fleet, HitRates, Offenders, Registered, Registry, StoreKind, time::from_millis};
 
 /// The attempts at a change while other instances change overrides at the same time.
 const ATTEMPTS: usize = 100;
@@ -84,6 +84,9 @@ impl Overrides {
         let backend = Backend::Redis(Box::new(Redis::new(url, &config.prefix)?));
         let target = Target { registry, limiter };
         let overrides = Self::new(target, backend, config.version, SystemClock::new());
+        if config.is_observer {
+            overrides.state.announcer().hide();
+        }
         let polled = overrides.state.poll().await;
         if !config.is_lazy {
             polled?;
@@ -95,7 +98,7 @@ impl Overrides {
     /// Creates overrides of this process alone, without [`OverridesConfig`]. They are lost when it ends.
     #[must_use]
     pub fn in_memory(registry: Registry, limiter: Limiter) -> Self {
-        let backend = Backend::Memory(VecDeque::new());
+        let backend = Backend::memory();
         Self::new(Target { registry, limiter }, backend, VERSION.into(), SystemClock::new())
     }
 
@@ -127,6 +130,16 @@ impl Overrides {
     pub async fn fleet(&self) -> Fleet {
         self.state.start();
         self.state.fleet().await
+    }
+
+    /// Returns the share of the units of each policy that the fleet has denied: in the last hour, day and week.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if Redis does not answer.
+    pub async fn hit_rates(&self) -> Result<HitRates, OverrideError> {
+        self.state.start();
+        self.state.hit_rates().await
     }
 
     /// Sets an override, and applies it in this process. It replaces the override that the policy or key has, if that
@@ -322,7 +335,7 @@ mod tests {
         let limiter = Limiter::in_memory();
         let overrides = Overrides::new(
             Target { registry, limiter },
-            Backend::Memory(VecDeque::new()),
+            Backend::memory(),
             VERSION.into(),
             clock.clone(),
         );

@@ -19,7 +19,10 @@ use super::{
     entry::{Entries, Override, shown_key},
     known::{Known, note},
 };
-use crate::{Fleet, Instance, fleet::Announcer};
+use crate::{
+    Fleet, HitRates, Instance,
+    fleet::{Added, Announcer},
+};
 
 /// The time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,6 +51,8 @@ pub(super) struct OverridesState {
     known: std::sync::Mutex<Known>,
     applied: Mutex<Applied>,
     announcer: std::sync::Mutex<Announcer>,
+    /// The counts of this process that are in the sums of the fleet.
+    added: std::sync::Mutex<Added>,
     tasks: Once,
 }
 
@@ -74,6 +79,7 @@ impl OverridesState {
             known: std::sync::Mutex::new(known),
             applied: Mutex::default(),
             announcer: std::sync::Mutex::new(announcer),
+            added: std::sync::Mutex::default(),
             tasks: Once::new(),
         }
     }
@@ -96,15 +102,24 @@ impl OverridesState {
     pub(super) async fn learn(&self, backend: &mut Backend) -> Result<(), OverrideError> {
         let version = self.known().version;
         let announcement = self.announcer().announce(self.clock.now().as_micros());
-        let Backend::Redis(redis) = backend else { return Ok(()) };
+        let new_units = self.added().new_units(&announcement);
+        let redis = match backend {
+            Backend::Redis(redis) => redis,
+            Backend::Memory { hours, .. } => {
+                hours.add(self.now_millis(), &new_units);
+                self.added().set(&announcement);
+                return Ok(());
+            }
+        };
         let id = self.announcer().id().to_owned();
-        let polled = redis.poll(version, &id, &announcement).await;
+        let polled = redis.poll(version, &id, &announcement, &new_units).await;
         {
             let mut known = self.known();
             let error = polled.as_ref().err().map(ToString::to_string);
             let over = "Redis answers: the overrides are followed again";
             note(&mut known.store_error, error, "the overrides stay as they are", over);
             let (now_micros, stored) = polled?;
+            self.added().set(&announcement);
             self.announcer().announced(now_micros, &announcement);
             let clock_micros = self.clock.now().as_micros();
             known.ahead_micros = now_micros as i64 - clock_micros as i64;
@@ -170,8 +185,29 @@ impl OverridesState {
         }
         match &mut *self.backend().await? {
             Backend::Redis(redis) => redis.instances().await.map(Some),
-            Backend::Memory(_) => Ok(None),
+            Backend::Memory { .. } => Ok(None),
         }
+    }
+
+    /// Returns the hit rates of the fleet, or of this process for overrides in memory.
+    pub(super) async fn hit_rates(&self) -> Result<HitRates, OverrideError> {
+        // The poll finds out when Redis answers again.
+        if let Some(error) = &self.known().store_error {
+            return Err(OverrideError::not_sent(error));
+        }
+        let mut backend = self.backend().await?;
+        self.learn(&mut backend).await?;
+        match &mut *backend {
+            Backend::Redis(redis) => {
+                let (now_millis, hours) = redis.hours().await?;
+                Ok(hours.rates(now_millis, false))
+            }
+            Backend::Memory { hours, .. } => Ok(hours.rates(self.now_millis(), true)),
+        }
+    }
+
+    fn added(&self) -> MutexGuard<'_, Added> {
+        self.added.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn announcer(&self) -> MutexGuard<'_, Announcer> {

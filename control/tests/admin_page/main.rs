@@ -4,6 +4,7 @@
 //! Needs Debian's packages `chromium` and `chromium-driver`. `scripts/axe` downloads axe-core.
 
 mod browser;
+mod hits;
 
 use std::{
     fs,

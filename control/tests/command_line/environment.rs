@@ -34,9 +34,14 @@ fn rows(page: &str) -> BTreeMap<String, String> {
 fn a_name_in_both_programs_means_the_same() {
     let shell = variables(SHELL);
     let server: BTreeSet<_> = SERVER.iter().flat_map(|source| variables(source)).collect();
-    assert!(server.len() > 30 && shell.len() == 2, "{server:?} {shell:?}");
+    assert!(server.len() > 30 && shell.len() == 5, "{server:?} {shell:?}");
     // The kind of value in both programs.
-    let both = [("PLIMSOLL_ADMIN_TOKEN", "operator")];
+    let both = [
+        ("PLIMSOLL_ADMIN_TOKEN", "operator"),
+        ("PLIMSOLL_CONFIG", "limits"),
+        ("PLIMSOLL_OVERRIDES_REDIS", "overrides"),
+        ("PLIMSOLL_REDIS", "Redis server"),
+    ];
     let shared: Vec<_> = shell.intersection(&server).map(String::as_str).collect();
     assert_eq!(shared, both.map(|(name, _)| name));
     let (shell, server) = (rows(SHELL_PAGE), rows(SERVER_PAGE));

@@ -1,8 +1,10 @@
-//! The command line, over the admin page of a running service.
+//! The command line, over the admin page of a running service or the store of a limits file.
 
 mod environment;
+mod explain;
 mod live;
 mod typed;
+mod units;
 
 use std::{
     env, fs,
@@ -42,7 +44,7 @@ struct Service {
     offenders: Offenders,
     target: Vec<String>,
     folder: PathBuf,
-    _server: Server,
+    server: Server,
 }
 
 impl Service {
@@ -70,7 +72,7 @@ impl Service {
         tokio::spawn(async move { axum::serve(listener, app).await.expect("served") });
         let base = format!("http://{address}/admin/");
         let target = ["--admin", &base, "--token", TOKEN].map(str::to_owned).to_vec();
-        Self { limiter, config, offenders, target, folder, _server: server }
+        Self { limiter, config, offenders, target, folder, server }
     }
 
     /// Spends units of a key under the policy `demo`. Returns how many were admitted.
@@ -329,7 +331,7 @@ async fn a_script_sees_the_fleet_once() {
     let service = Service::start().await;
     // Another process of the same service, which admits and denies too.
     let (registry, other) = (service.config.registry(), Offenders::new(10));
-    let place = OverridesConfig::new(service._server.url(), "plim").version("1.4.2 beta");
+    let place = OverridesConfig::new(service.server.url(), "plim").version("1.4.2 beta");
     let overrides = Overrides::connect(place, registry.clone(), Limiter::in_memory()).await;
     let overrides = overrides.expect("connected");
     overrides.publish(&other);
@@ -445,7 +447,9 @@ async fn output_that_no_program_reads_is_no_error() {
 fn plimsoll(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.args(arguments);
-    command.env_remove("PLIMSOLL_ADMIN_URL").env_remove("PLIMSOLL_ADMIN_TOKEN");
+    for (name, _) in env::vars().filter(|(name, _)| name.starts_with("PLIMSOLL_")) {
+        command.env_remove(name);
+    }
     command
 }
 

@@ -3,6 +3,7 @@
 mod cuts;
 mod cutter;
 mod fleet;
+mod hits;
 mod store;
 
 use std::time::{Duration, SystemTime};

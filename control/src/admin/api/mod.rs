@@ -17,5 +17,5 @@ pub(super) use self::{
     overrides::{overrides, remove_override, set_override},
     policies::{policies, trials},
     session::{method_not_allowed, not_found, session},
-    status::{fleet, status},
+    status::{fleet, hits, status},
 };

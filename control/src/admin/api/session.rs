@@ -19,7 +19,7 @@ pub(in crate::admin) async fn not_found(uri: Uri) -> Problem {
     let detail = format!("There is no {}", uri.path());
     let problem = Problem::new(StatusCode::NOT_FOUND, "Not found", detail);
     problem.allowed(
-        "policies, keys, overrides, reset, block, unblock, offenders, audit, status, fleet, trials",
+        "policies, keys, overrides, reset, block, unblock, offenders, audit, status, fleet, hits, trials",
     )
 }
 

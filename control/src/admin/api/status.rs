@@ -5,7 +5,11 @@ use plimsoll::store::{BreakerStatus, MemoryStats, Status};
 use serde_json::{Value, json};
 
 use super::lookup::seconds;
-use crate::{Config, Fleet, OverridesStatus, admin::config::Admin};
+use crate::{
+    Config, Fleet, HitRates, OverridesStatus,
+    admin::{config::Admin, problem::of_read},
+    web::Problem,
+};
 
 /// Returns the status of this process and its store.
 pub(in crate::admin) async fn status(State(admin): State<Admin>) -> Json<Value> {
@@ -24,6 +28,11 @@ pub(in crate::admin) async fn status(State(admin): State<Admin>) -> Json<Value> 
 /// Returns the instances that announce themselves, and the units that they admit and deny together.
 pub(in crate::admin) async fn fleet(State(admin): State<Admin>) -> Json<Fleet> {
     Json(admin.overrides.fleet().await)
+}
+
+/// Returns the share of the units of each policy that the fleet has denied.
+pub(in crate::admin) async fn hits(State(admin): State<Admin>) -> Result<Json<HitRates>, Problem> {
+    Ok(Json(admin.overrides.hit_rates().await.map_err(of_read)?))
 }
 
 fn store(status: &Status) -> Value {

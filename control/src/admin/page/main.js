@@ -3,6 +3,7 @@
 import { $ } from "./dom.js";
 import { ask, setToken } from "./api.js";
 import { onChanged } from "./changes.js";
+import { hits, ofPolicies } from "./hits.js";
 import { forgetKey, lookUp, refreshKey } from "./keys.js";
 import { policies, rates } from "./policies.js";
 import { store } from "./store.js";
@@ -11,6 +12,8 @@ import { audit, failed, instances, offenders, overrides, trials } from "./tables
 const EVERY_MS = 2_000;
 /** The audit log is read less often: once in so many times. */
 const AUDIT_EVERY = 5;
+/** Hit rates are of hours. */
+const HITS_EVERY = 15;
 
 let operator = null;
 let turn = 0;
@@ -51,7 +54,10 @@ async function refresh() {
   clearTimeout(timer);
   if (!operator) return;
   try {
-    await part("policy-list", "policies", (list) => policies(list, mayWrite()));
+    await part("policy-list", "policies", (list) => {
+      policies(list, mayWrite());
+      ofPolicies(list);
+    });
     const policy = $("offenders-policy").value;
     const of = new URLSearchParams({ by: $("offenders-by").value, ...(policy && { policy }) });
     await Promise.all([
@@ -66,6 +72,7 @@ async function refresh() {
       part("offender-list", `offenders?${of}`, (list) => offenders(list, show, mayWrite())),
       part("override-list", "overrides", (list) => overrides(list, mayWrite())),
       part("trial-list", "trials", trials),
+      turn % HITS_EVERY === 0 && part("hit-rates", "hits", hits),
       turn % AUDIT_EVERY === 0 && part("audit-list", "audit", (list) => audit(list, mayWrite())),
       refreshKey(mayWrite()),
     ]);

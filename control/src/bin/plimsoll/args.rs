@@ -1,8 +1,9 @@
 //! The arguments of the command line.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use http::{HeaderName, HeaderValue, Method, Uri};
 use plimsoll::Quota;
 
 use crate::replay::ReplayArgs;
@@ -24,15 +25,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Target {
     /// The admin page of the service: https://HOST/admin/. The default is the page of plimsoll-server on this machine.
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "PLIMSOLL_ADMIN_URL",
-        default_value = "http://127.0.0.1:6070/",
-        hide_default_value = true
-    )]
-    pub(crate) admin: String,
+    #[arg(long, global = true, value_name = "URL", env = "PLIMSOLL_ADMIN_URL")]
+    pub(crate) admin: Option<String>,
     /// The token of an operator.
     #[arg(long, global = true, env = "PLIMSOLL_ADMIN_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
@@ -93,11 +87,109 @@ pub(crate) enum Command {
     ///
     /// Without --limit and --limits, it recommends a limit. With --json, the report is JSON.
     Replay(Box<ReplayArgs>),
+    /// Show which rules of a file apply to a request, what they charge, and why the others do not apply.
+    ///
+    /// `explain GET /api/search -H 'x-api-key: 42' --from 203.0.113.9`. Nothing is spent. With --admin, or its variable,
+    /// the running service adds where each key stands now.
+    Explain(Explained),
+    /// Look in the store of a limits file whether a key is limited. Nothing is spent.
+    ///
+    /// The exit status is 0 if each policy admits the cost now, 75 if one does not, and 1 if the store does not answer.
+    Check {
+        #[command(flatten)]
+        key: KeyOfPolicies,
+        /// The units to look for.
+        #[arg(long, default_value_t = 1)]
+        cost: u64,
+        #[command(flatten)]
+        limits: Limits,
+    },
+    /// Charge a key in the store of a limits file, and run a command if it is admitted.
+    ///
+    /// `run --policy batch --cost 5 -- ./report --all`. The command takes the place of this process, so signals reach it,
+    /// and its exit status is the status of `run`. Otherwise the exit status is 75 if the key is limited, 125 if the store
+    /// or the file decides nothing, 126 if the command cannot be run, and 127 if there is none.
+    Run(Run),
     /// Write the completion of a shell.
     Completions {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
+}
+
+/// A command, and what it costs.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Run {
+    /// The policy.
+    #[arg(long, short)]
+    pub(crate) policy: String,
+    /// The key that is charged. Without it, all runs without a key share one.
+    #[arg(long, short)]
+    pub(crate) key: Option<String>,
+    /// The units that the command costs.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) cost: u64,
+    /// Wait until the units are free, for at most this time. Without a time: for at most one day.
+    #[arg(long, value_name = "MAX", num_args = 0..=1, default_missing_value = "1day", value_parser = time_of_change)]
+    pub(crate) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// The limits of a service, and the store that counts them.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Limits {
+    #[command(flatten)]
+    pub(crate) file: LimitsFile,
+    /// The Redis server that all instances share, instead of the server of the file.
+    #[arg(long, value_name = "URL", env = "PLIMSOLL_REDIS", hide_env_values = true)]
+    pub(crate) redis: Option<String>,
+    /// The Redis server of the overrides, with a cluster, sentinels or regions.
+    #[arg(long, value_name = "URL", env = "PLIMSOLL_OVERRIDES_REDIS", hide_env_values = true)]
+    pub(crate) overrides_redis: Option<String>,
+}
+
+/// A request, as the service would receive it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Explained {
+    /// The method: GET, POST.
+    pub(crate) method: Method,
+    /// The path, with its query: /api/search.
+    #[arg(value_name = "PATH")]
+    pub(crate) target: Uri,
+    /// A header: "x-api-key: 42". May be repeated.
+    #[arg(long = "header", short = 'H', value_name = "HEADER", value_parser = header)]
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    /// The address of the peer: 203.0.113.9.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) from: Option<IpAddr>,
+    /// A claim that the authentication of the service would leave: account=42. May be repeated.
+    #[arg(long = "claim", value_name = "NAME=VALUE", value_parser = claim)]
+    pub(crate) claims: Vec<(String, String)>,
+    /// The route of the service that serves the path: "/users/{id}". Without it, the routes of the file are tried.
+    #[arg(long, value_parser = route)]
+    pub(crate) route: Option<String>,
+    /// Show keys as they are, and not as digests.
+    #[arg(long)]
+    pub(crate) show_keys: bool,
+    #[command(flatten)]
+    pub(crate) file: LimitsFile,
+}
+
+/// The file with the limits of a service.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LimitsFile {
+    /// The file with the policies and the rules.
+    #[arg(
+        long = "file",
+        value_name = "FILE",
+        env = "PLIMSOLL_CONFIG",
+        default_value = "limits.toml"
+    )]
+    pub(crate) path: PathBuf,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -186,6 +278,28 @@ fn limit(text: &str) -> Result<NewLimit, String> {
             })
         }
     }
+}
+
+/// Reads a header as it is sent.
+fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let allowed = || "allowed is a name and a value, such as \"x-api-key: 42\"".to_owned();
+    let (name, value) = text.split_once(':').ok_or_else(allowed)?;
+    let name = name.trim().parse().map_err(|_| allowed())?;
+    Ok((name, value.trim().parse().map_err(|_| allowed())?))
+}
+
+fn claim(text: &str) -> Result<(String, String), String> {
+    let allowed = "allowed is a name and a value, such as account=42";
+    let (name, value) = text.split_once('=').ok_or(allowed)?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn route(text: &str) -> Result<String, String> {
+    if text.contains(' ') {
+        return Err("allowed is the path of a route, such as \"/users/{id}\"".to_owned());
+    }
+    plimsoll::route::validate(text).map_err(|error| error.to_string())?;
+    Ok(text.to_owned())
 }
 
 /// Reads the time for which a change is in force. The service counts it in seconds.

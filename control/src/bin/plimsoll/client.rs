@@ -3,11 +3,14 @@
 use std::{fmt, io, time::Duration};
 
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use ureq::tls::{RootCerts, TlsConfig};
 
 use crate::{args::Target, output::printable};
 
+/// The admin page of a `plimsoll-server` on this machine.
+const DEFAULT_ADMIN: &str = "http://127.0.0.1:6070/";
 /// The time for one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest answer, in bytes.
@@ -36,7 +39,7 @@ impl Client {
         if HeaderValue::from_str(&token).is_err() {
             return Err(Failure::new("the token has a line break or another control character"));
         }
-        let base = base_of(&target.admin)?;
+        let base = base_of(target.admin.as_deref().unwrap_or(DEFAULT_ADMIN))?;
         // The certificates of the machine, which may include a company's own.
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
         let config = ureq::Agent::config_builder().tls_config(tls).timeout_global(Some(TIMEOUT));
@@ -90,6 +93,11 @@ fn base_of(address: &str) -> Result<String, Failure> {
     }
     let page = address.trim_end_matches('/');
     Ok(page.strip_suffix("/api").unwrap_or(page).trim_end_matches('/').to_owned())
+}
+
+/// Returns a text as a part of a URL.
+pub(crate) fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 impl Failure {

@@ -8,21 +8,25 @@ use std::{
 };
 
 use http::Method;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use plimsoll::clock::{Clock, SystemClock};
 use plimsoll_control::Config;
 use serde_json::{Value, json};
 
 use crate::{
     args::{Cli, Command, KeyOfPolicies, NewLimit, OverrideArgs},
-    client::{Client, Failure},
-    output, top,
+    client::{Client, Failure, escaped},
+    explain, output, top,
 };
 
 /// Runs a command, and prints what it has found or changed.
 pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
-    if let Command::CheckConfig { file } = &cli.command {
-        return check_config(file, cli.json);
+    match cli.command {
+        Command::CheckConfig { file } => return check_config(&file, cli.json),
+        Command::Explain(args) => {
+            let (value, text) = explain::run(args, cli.target)?;
+            return print(&if cli.json { output::json(&value) } else { text });
+        }
+        _ => {}
     }
     let client = Client::new(cli.target)?;
     if let Command::Top(args) = cli.command {
@@ -55,16 +59,19 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
             (entries, table)
         }
         Command::CheckConfig { .. }
-        | Command::Completions { .. }
+        | Command::Explain(_)
+        | Command::Check { .. }
+        | Command::Run(_)
         | Command::Replay(_)
-        | Command::Top(_) => {
-            unreachable!("these need no connection, or were run above")
+        | Command::Top(_)
+        | Command::Completions { .. } => {
+            unreachable!("these are not about the admin page, or were run above")
         }
     };
     print(&if cli.json { output::json(&value) } else { text })
 }
 
-fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     output::print(text).map_err(Failure::of_output)
 }
 
@@ -241,8 +248,4 @@ fn set(body: &mut Value, field: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         body[field] = value.into();
     }
-}
-
-fn escaped(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
