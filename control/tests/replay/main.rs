@@ -7,6 +7,7 @@ mod known;
 mod live;
 mod oracle;
 mod page;
+mod streams;
 
 use std::{
     fs,

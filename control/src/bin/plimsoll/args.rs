@@ -158,7 +158,7 @@ pub(crate) struct Explained {
     /// The method: GET, POST.
     pub(crate) method: Method,
     /// The path, with its query: /api/search.
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", value_parser = target)]
     pub(crate) target: Uri,
     /// A header: "x-api-key: 42". May be repeated.
     #[arg(long = "header", short = 'H', value_name = "HEADER", value_parser = header)]
@@ -286,6 +286,13 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or_else(allowed)?;
     let name = name.trim().parse().map_err(|_| allowed())?;
     Ok((name, value.trim().parse().map_err(|_| allowed())?))
+}
+
+/// Reads the target of a request. A text without a slash would be the name of a host.
+fn target(text: &str) -> Result<Uri, String> {
+    let target: Option<Uri> = text.parse().ok();
+    let target = target.filter(|it| text == "*" || it.path().starts_with('/'));
+    target.ok_or_else(|| "allowed is a path with its query, such as \"/api/search?q=1\"".to_owned())
 }
 
 fn claim(text: &str) -> Result<(String, String), String> {

@@ -34,17 +34,18 @@ pub(crate) fn run(args: &ReplayArgs, is_json: bool) -> Result<ExitCode, Failure>
     report.logs = input.names();
     report.filter = args.filter.as_ref().map(ToString::to_string);
     report.partial = input.is_interrupted();
-    if let Some(file) = &args.html {
-        let name = file.display();
-        fs::write(file, report.page())
-            .map_err(|error| Failure::new(&format!("{name} cannot be written: {error}")))?;
-    }
+    let page = args.html.as_ref().map_or(Ok(()), |file| fs::write(file, report.page()));
     let text = if is_json {
         output::json(&to_value(&report).map_err(Failure::of)?)
     } else {
         report.text()
     };
     output::print(&text).map_err(Failure::of_output)?;
+    // The report of a long replay is printed even if the page fails.
+    page.map_err(|error| {
+        let name = args.html.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+        Failure::new(&format!("{name} cannot be written: {error}"))
+    })?;
     Ok(if report.partial { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
@@ -70,12 +71,16 @@ fn by_limits(args: &ReplayArgs, input: &Input) -> Result<Report, Failure> {
         comparison.record(&simulation, request)
     })?;
     report.keys = passes.numbers.len() as u64;
+    if report.requests == 0 {
+        report.notes.push("no request was judged".into());
+        searches.clear();
+    }
     if is_search && !searches.is_empty() {
         let note = "the logs can be read only once: the limits 1, 2, 5, 10 and so on were searched, under a sliding \
                     log. --limit compares the algorithms";
         report.notes.push(note.into());
     }
-    if is_search && input.is_repeatable() && !input.is_interrupted() {
+    if is_search && report.requests > 0 && input.is_repeatable() && !input.is_interrupted() {
         // The counts of the first pass are not needed any more.
         simulation = Simulation::new();
         searches = peaks.iter().map(Search::new).collect::<Result<_, _>>()?;
@@ -87,7 +92,13 @@ fn by_limits(args: &ReplayArgs, input: &Input) -> Result<Report, Failure> {
         })?;
         let found: Vec<Quota> =
             searches.iter().filter_map(|search| search.recommended(report.keys)).collect();
-        if !input.is_interrupted() {
+        if input.is_interrupted() {
+            let searched = searches.iter().map(Search::requests).min().unwrap_or_default();
+            let of = report.requests;
+            report.notes.push(format!(
+                "interrupted: the limits were searched over the first {searched} of {of} requests"
+            ));
+        } else {
             simulation = Simulation::new();
             comparison = Comparison::new(&found)?;
             passes.next("comparing", |request| comparison.record(&simulation, request))?;

@@ -15,7 +15,7 @@ use signal_hook::{consts::SIGINT, flag};
 
 use super::log::{Disorder, Entry, Filter, LogError, Logs, ReadOptions, Skipped};
 
-/// The number of requests between two looks at the interrupt and the progress bar.
+/// The number of requests between two updates of the progress bar.
 const STEP: u64 = 4_096;
 
 /// The logs of a replay.
@@ -84,10 +84,10 @@ impl Input {
         let bar = bar(purpose, logs.position().1);
         let mut lines = 0_u64;
         loop {
+            if self.is_interrupted() {
+                break;
+            }
             if lines.is_multiple_of(STEP) {
-                if self.is_interrupted() {
-                    break;
-                }
                 show(&bar, lines, logs.position().0);
             }
             let Some(entry) = logs.next()? else { break };

@@ -89,7 +89,8 @@ impl Trailing {
         while let Some((time, old)) = self.older.front().copied()
             && time + window <= at
         {
-            self.sum -= old;
+            // A sum at the largest number has made the peak so, too.
+            self.sum = self.sum.saturating_sub(old);
             self.older.pop_front();
         }
         let is_exact = self.older.len() < MAX_TIMES;
@@ -160,6 +161,16 @@ mod tests {
         }
         assert_eq!((peaks.sorted(), peaks.whole()), (vec![9, 9], 18));
         assert_eq!((peaks.active_keys(), peaks.requests_per_second()), (2, 0.6));
+    }
+
+    #[test]
+    fn a_sum_beyond_the_largest_number_stays_there() {
+        let mut trailing = Trailing::default();
+        // At 11 two of three costs leave the window. Together they are more than the sum that was kept.
+        for at in [0, 1, 10, 11] {
+            trailing.add(10, 1_000 + at, u64::MAX);
+        }
+        assert_eq!(trailing.peak, u64::MAX);
     }
 
     #[test]

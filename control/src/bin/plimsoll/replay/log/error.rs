@@ -23,7 +23,7 @@ impl fmt::Display for LogError {
             Self::Io { file, error } => write!(f, "{file} cannot be read: {error}"),
             Self::UnknownFormat { file, line } => {
                 let allowed = Format::names();
-                writeln!(f, "{file} has no format that is known; its first line is {line:?}")?;
+                writeln!(f, "{file} has no format that is known; its first line is \"{line}\"")?;
                 write!(f, "allowed for --format is {allowed}; the fields of JSON and CSV ")?;
                 f.write_str("are given with --time-field, --ip-field and so on")
             }

@@ -19,6 +19,7 @@ pub(super) enum Value {
     Status,
     Bytes,
     Header(String),
+    /// A field of the log, or without it, the value of this name, which the log calls otherwise.
     Field(String),
 }
 
@@ -48,7 +49,10 @@ impl Value {
             Self::Target => entry.target().map(Into::into),
             Self::Status | Self::Bytes => self.number(entry).map(|it| it.to_string().into()),
             Self::Header(name) => entry.header(name).map(Into::into),
-            Self::Field(name) => entry.field(name).map(Into::into),
+            Self::Field(name) => match entry.field(name) {
+                Some(text) => Some(text.into()),
+                None => plain(name)?.text(entry),
+            },
         }
     }
 
@@ -58,7 +62,10 @@ impl Value {
             Self::Status => entry.status().map(u64::from),
             Self::Bytes => entry.bytes(),
             Self::Header(name) => entry.header(name)?.parse().ok(),
-            Self::Field(name) => entry.field(name)?.parse().ok(),
+            Self::Field(name) => match entry.field(name) {
+                Some(text) => text.parse().ok(),
+                None => plain(name)?.number(entry),
+            },
             Self::Ip | Self::Method | Self::Host | Self::Path | Self::Target => None,
         }
     }
@@ -73,20 +80,24 @@ impl FromStr for Value {
     type Err = ExpressionError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let plain = PLAIN.iter().find(|(name, _)| *name == text).map(|(_, value)| value.clone());
         let named = match text.split_once(':') {
             Some((_, "")) => None,
             Some(("header", name)) => Some(Self::Header(name.to_owned())),
             Some(("field", name)) => Some(Self::Field(name.to_owned())),
             _ => None,
         };
-        plain.or(named).ok_or_else(|| {
+        plain(text).cloned().or(named).ok_or_else(|| {
             ExpressionError(format!(
                 "{text:?} is no value of a request; allowed is {}",
                 Self::NAMES
             ))
         })
     }
+}
+
+/// Returns the value of a name without a colon.
+fn plain(name: &str) -> Option<&'static Value> {
+    PLAIN.iter().find(|(plain, _)| *plain == name).map(|(_, value)| value)
 }
 
 impl fmt::Display for Value {

@@ -49,6 +49,13 @@ fn a_key_is_the_key_of_a_rule_of_a_service() {
 
 #[test]
 fn a_cost_is_a_number() {
+    let combined = r#"203.0.113.7 - bo [14/Mar/2025:01:06:53 +0000] "GET /a HTTP/1.1" 200 512"#;
+    with_line(combined, &ReadOptions::default(), |entry| {
+        let cost = |text: &str| text.parse::<CostExpression>().unwrap().cost(entry);
+        // This format calls them `body_bytes_sent`.
+        assert_eq!(["bytes", "field:bytes", "field:body_bytes_sent"].map(cost), [Some(512); 3]);
+        assert_eq!(cost("field:path"), None);
+    });
     with_line(LINE, &ReadOptions::default(), |entry| {
         let cost = |text: &str| text.parse::<CostExpression>().unwrap().cost(entry);
         assert_eq!(cost("7"), Some(7));
