@@ -53,7 +53,7 @@ pub struct Status {
     /// embedded store, the number is 1.
     pub instances: Option<u32>,
     /// The drift of the store's clock in parts per million, as far as it is certain: microseconds that it gains in a second
-    /// of the clock of this process, or loses if the drift is negative. Above 500, this process does not
+    /// of the clock of this process, or loses if the drift is negative. Above 500 or below -500, this process does not
     /// [lease](crate::Quota::leased). Of several nodes, the drift is the largest.
     pub clock_drift_ppm: i64,
     /// The number of keys of which this process holds [leased](crate::Quota::leased) units. The limiter

@@ -64,7 +64,7 @@ pub struct HitRate {
     pub day: Hits,
     /// The units of the running hour and of seven days before.
     pub week: Hits,
-    /// True if the policy was charged for seven days, and has denied nothing in them.
+    /// True if the policy was charged seven days ago already, and has denied nothing since then.
     pub never_denies: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The place that keeps the overrides, their audit log, and the instances. In Redis, it is four keys, which one script
-//! reads and changes.
+//! The place that keeps the overrides, their audit log, the instances, and the units of the last hours. In Redis, one
+//! script reads and changes all of its keys.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},

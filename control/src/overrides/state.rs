@@ -84,8 +84,8 @@ impl OverridesState {
         }
     }
 
-    /// Starts the tasks that follow Redis, announce this instance and end overrides in time, unless they run. They end when they find that the
-    /// handles of the overrides are dropped. Overrides end also while Redis does not answer.
+    /// Starts the tasks that follow Redis, announce this instance and end overrides in time, unless they run. They end
+    /// when they find that the handles of the overrides are dropped. Overrides end also while Redis does not answer.
     pub(super) fn start(self: &Arc<Self>) {
         self.tasks.call_once(|| {
             tokio::spawn(poll(Arc::downgrade(self)));
