@@ -247,3 +247,13 @@ async fn the_service_adds_where_the_key_stands() {
     let output = plimsoll(&arguments).output().expect("started");
     assert!(output.status.success() && !String::from_utf8_lossy(&output.stdout).contains("now:"));
 }
+
+#[test]
+fn a_path_begins_with_a_slash() {
+    // Without it, the text would be a host.
+    for (path, code) in [("api/search", 2), ("api", 2), ("", 2), ("/api", 1)] {
+        let arguments = ["explain", "GET", path, "--file", "/none/limits.toml"];
+        let output = plimsoll(&arguments).output().expect("started");
+        assert_eq!(output.status.code(), Some(code), "{path:?}");
+    }
+}
