@@ -87,7 +87,7 @@ fn layered(quota: &str, headers: Headers) -> plimsoll::layer::RateLimit<Handler>
 
 /// A check is in a box from its beginning to its decision.
 const CHECK: usize = 1;
-/// What is added to a response is in a box until there is one.
+/// The headers for a response are in a box until it comes.
 const ADDED: usize = 1;
 
 #[test]
