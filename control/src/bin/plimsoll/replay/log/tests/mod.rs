@@ -5,7 +5,6 @@ mod formats;
 mod hostile;
 mod merge;
 mod random;
-mod speed;
 
 use std::{
     fs,
