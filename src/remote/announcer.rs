@@ -82,13 +82,10 @@ impl Announcer {
     /// Announces the instance once. Returns `None` if the limiter has ended.
     ///
     /// An announcement that fails leaves the number as it is. After it, [`REMEMBERED`] new counts are needed to lower
-    /// the number. The breaker does not record announcements: an idle instance has no reason to probe the store.
+    /// the number. The breaker does not record announcements: an idle instance has no reason to probe the store. It does
+    /// not stop them either: if the store is slow, busy instances whose breakers are open still count for idle ones.
     async fn announce(&mut self) -> Option<()> {
         let guarded = self.guarded()?;
-        if guarded.is_open(&self.charge) {
-            self.remember_highest();
-            return Some(());
-        }
         let asked_at = guarded.clocks.now();
         let request = Request::Force(slice::from_ref(&self.charge));
         let answer = guarded.call_store(request, deadline_in(Instant::now(), TIMEOUT));
@@ -149,11 +146,6 @@ impl Announcer {
 }
 
 impl Guards {
-    /// Returns whether the breaker of the node of this charge is open.
-    fn is_open(&self, charge: &Charge<'_>) -> bool {
-        self.breakers.as_ref().is_some_and(|it| it.is_open(&*self.store, charge))
-    }
-
     /// Returns whether this process decides checks by itself, or has done so and the store has not been charged yet.
     fn is_outage(&self) -> bool {
         self.has_backlog() || self.breakers.as_ref().is_some_and(Breakers::any_is_open)

@@ -57,8 +57,8 @@ pub(super) struct Clocks {
 struct Compared {
     /// The nodes that have replied lately. There is one sample in a second, so their number is bounded.
     nodes: Vec<NodeClock>,
-    /// The number of findings in the last warning, and its time.
-    warned: (usize, u64),
+    /// The time of the last warning of each finding: offset, drift, and a drift too large for leases.
+    warned_at: [Option<u64>; 3],
 }
 
 /// The drift of the clock of a node.
@@ -129,7 +129,6 @@ impl Clocks {
         telemetry::clocks_compared(offset, drift);
         let is_off = offset.abs() > MAX_SILENT_OFFSET_SECONDS;
         let findings = [is_off, drift.abs() > MAX_SILENT_DRIFT, !self.allow_leases()];
-        let findings = findings.into_iter().filter(|it| *it).count();
         if self.compared.lock().is_due(findings, sample.answered_at) {
             telemetry::clocks_differ(offset, drift, self.allow_leases());
         }
@@ -154,14 +153,17 @@ impl Compared {
     }
 
     /// Returns whether a warning of these findings is due.
-    fn is_due(&mut self, findings: usize, now: u64) -> bool {
-        let (warned, at) = self.warned;
-        let is_due =
-            findings > if now.saturating_sub(at) < WARNING_INTERVAL_MICROS { warned } else { 0 };
-        if is_due {
-            self.warned = (findings, now);
+    fn is_due(&mut self, findings: [bool; 3], now: u64) -> bool {
+        let mut is_any_due = false;
+        for (warned_at, is_found) in self.warned_at.iter_mut().zip(findings) {
+            let is_recent =
+                warned_at.is_some_and(|at| now.saturating_sub(at) < WARNING_INTERVAL_MICROS);
+            if is_found && !is_recent {
+                *warned_at = Some(now);
+                is_any_due = true;
+            }
         }
-        is_due
+        is_any_due
     }
 }
 

@@ -114,8 +114,9 @@ pub(super) fn with_counts(
 ) {
     // A thread that ends counts nothing more.
     let _ = LOCAL.try_with(|local| {
-        // Policies are allocations of more than 64 bytes.
-        let place = (policy.as_ptr() as usize >> 6) % RECENT;
+        // Names are small allocations, so several may be in one line of memory: the product spreads them.
+        let place = (policy.as_ptr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let place = place as usize % RECENT;
         let mut recent = local.recent.borrow_mut();
         let used = recent[place].as_deref();
         if used.is_none_or(|it| it.owner != owner || it.policy != policy) {

@@ -21,7 +21,7 @@ export function keep({ time, error, policies }, names) {
   const rates = new Map(policies.map((it) => [it.policy, it]));
   for (const name of history.keys()) if (!names.includes(name)) history.delete(name);
   for (const name of names) {
-    const points = (history.get(name) ?? []).filter((it) => it.time > time - SPAN_MS).slice(-MAX_POINTS);
+    const points = (history.get(name) ?? []).filter((it) => it.time > time - SPAN_MS && it.time <= time).slice(-MAX_POINTS);
     const { admitted_per_second: admitted = 0, denied_per_second: denied = 0 } = rates.get(name) ?? {};
     if (!error && time > (points.at(-1)?.time ?? 0)) points.push({ time, admitted, denied });
     history.set(name, points);

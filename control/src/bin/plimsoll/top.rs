@@ -55,8 +55,8 @@ fn read(client: &Client, args: &TopArgs) -> Result<Value, Failure> {
     let mut fleet = client.get("fleet")?;
     if let Some(policy) = &args.policy {
         of_policy = format!("&policy={}", utf8_percent_encode(policy, NON_ALPHANUMERIC));
-        for (rows, name) in [(&mut policies, "name"), (&mut fleet["policies"], "policy")] {
-            if let Some(rows) = rows.as_array_mut() {
+        for (rows, name) in [(Some(&mut policies), "name"), (fleet.get_mut("policies"), "policy")] {
+            if let Some(rows) = rows.and_then(Value::as_array_mut) {
                 rows.retain(|row| row[name] == **policy);
             }
         }
