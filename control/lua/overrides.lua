@@ -36,6 +36,10 @@ local function announce(now_millis, id, announcement, expiry, most)
         redis.pcall('HDEL', announcements, unpack(ended))
     end
     local count = redis.pcall('ZCARD', seen)
+    if count == 0 then
+        -- Redis may have evicted the set alone: announcements without a member would stay.
+        redis.pcall('PEXPIRE', announcements, 0)
+    end
     local has_room = type(count) == 'number' and count < most
     if has_room or type(redis.pcall('ZSCORE', seen, id)) == 'string' then
         redis.pcall('ZADD', seen, now_millis, id)

@@ -340,7 +340,7 @@ impl<'p> Future for WaitingCheck<'p> {
 /// A call of the store. If it is dropped before its outcome is recorded, the store has panicked or the caller has
 /// stopped waiting.
 ///
-/// What was sent is large, and in a box from the start, so that nothing else is moved.
+/// The sent call is large, and in a box from the start, so that only a pointer is moved.
 pub(crate) struct StoreCall<'p> {
     /// `None` once the outcome is recorded.
     sent: Option<Box<SentCall>>,

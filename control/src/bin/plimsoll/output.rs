@@ -126,11 +126,8 @@ pub(crate) fn change(change: &Value) -> String {
     printable(&text(&change["message"]))
 }
 
-pub(crate) fn table<const N: usize>(
-    head: [&str; N],
-    rows: &[Value],
-    mut row: impl FnMut(&Value) -> [String; N],
-) -> Table {
+/// Returns an empty table with a line below its head, and no other lines.
+pub(crate) fn plain_table() -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_HORIZONTAL_ONLY);
     for part in [
@@ -141,6 +138,15 @@ pub(crate) fn table<const N: usize>(
     ] {
         table.remove_style(part);
     }
+    table
+}
+
+pub(crate) fn table<const N: usize>(
+    head: [&str; N],
+    rows: &[Value],
+    mut row: impl FnMut(&Value) -> [String; N],
+) -> Table {
+    let mut table = plain_table();
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(table.width().unwrap_or(WIDTH).min(WIDTH));
     table.set_header(head);

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, Table, TableComponent, presets::UTF8_HORIZONTAL_ONLY};
+use comfy_table::CellAlignment;
 
 use super::model::{Candidate, Report, Window, mark, seconds};
-use crate::output::printable;
+use crate::output::{plain_table, printable};
 
 /// The most rows of the curve.
 const MAX_ROWS: usize = 16;
@@ -251,16 +251,7 @@ impl Candidate {
 }
 
 fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY);
-    for part in [
-        TableComponent::HorizontalLines,
-        TableComponent::MiddleIntersections,
-        TableComponent::LeftBorderIntersections,
-        TableComponent::RightBorderIntersections,
-    ] {
-        table.remove_style(part);
-    }
+    let mut table = plain_table();
     table.set_header(head).add_rows(rows);
     let numbers = ["denied", "keys", "longest", "longest shut out"];
     for (index, name) in head.iter().enumerate() {
